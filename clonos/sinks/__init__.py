@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from clonos.errors import ConfigurationError
 from clonos.extras import needs
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from clonos.sinks.jsonl_sink import JsonlSink
     from clonos.sinks.kafka_sink import KafkaSink
     from clonos.sinks.log_sink import LogSink
+    from clonos.sinks.object_sink import ObjectSink
     from clonos.sinks.redis_sink import RedisSink
     from clonos.sinks.sql_sink import SqlSink
     from clonos.sinks.store import Store, StoreSink
@@ -30,6 +32,7 @@ __all__ = [
     "JsonlSink",
     "KafkaSink",
     "LogSink",
+    "ObjectSink",
     "RedisSink",
     "SqlSink",
     "Store",
@@ -40,6 +43,7 @@ __all__ = [
     "jsonl",
     "kafka",
     "log",
+    "parquet",
     "redis",
     "sql",
 ]
@@ -51,6 +55,7 @@ _CLASSES = {
     "JsonlSink": "clonos.sinks.jsonl_sink",
     "KafkaSink": "clonos.sinks.kafka_sink",
     "LogSink": "clonos.sinks.log_sink",
+    "ObjectSink": "clonos.sinks.object_sink",
     "RedisSink": "clonos.sinks.redis_sink",
     "SqlSink": "clonos.sinks.sql_sink",
     "Store": "clonos.sinks.store",
@@ -94,14 +99,50 @@ def sql(
 def jsonl(
     path: str | os.PathLike[str],
     *,
+    options: Mapping[str, Any] | None = None,
     id_column: str = "clonos_id",
     patience: float = 30.0,
     durable: bool = True,
-) -> JsonlSink:
-    """Rows into JSON Lines files in a folder; see `JsonlSink`."""
+) -> JsonlSink | ObjectSink:
+    """Rows as JSON Lines: into files of a folder, see `JsonlSink`, or into an object store (`s3://bucket/path`), see
+    `ObjectSink`, to which `options` belong. Raises ConfigurationError for an object store without obstore."""
+    from clonos.sinks.object_url import is_object_url
+
+    if is_object_url(path):
+        return _objects(str(path), "jsonl", options, id_column, patience)
+    if options is not None:
+        raise ConfigurationError(
+            f"{path!r} is a folder, which has no options",
+            hint="Leave them out, or give the URL of an object store",
+        )
     from clonos.sinks.jsonl_sink import JsonlSink
 
     return JsonlSink(path, id_column=id_column, patience=patience, durable=durable)
+
+
+def parquet(
+    url: str,
+    *,
+    options: Mapping[str, Any] | None = None,
+    id_column: str = "clonos_id",
+    patience: float = 30.0,
+) -> ObjectSink:
+    """Rows as Parquet files in an object store (`s3://bucket/path`); see `ObjectSink`. Raises ConfigurationError where
+    obstore is not installed."""
+    return _objects(url, "parquet", options, id_column, patience)
+
+
+def _objects(
+    url: str,
+    form: Literal["jsonl", "parquet"],
+    options: Mapping[str, Any] | None,
+    id_column: str,
+    patience: float,
+) -> ObjectSink:
+    needs("obstore", "a sink in an object store")
+    from clonos.sinks.object_sink import ObjectSink
+
+    return ObjectSink(url, form, options=options, id_column=id_column, patience=patience)
 
 
 def kafka(
@@ -243,6 +284,8 @@ def __getattr__(name: str) -> Any:
             needs("confluent_kafka", "a Kafka sink")
         if name == "DeltaSink":
             needs("deltalake", "a Delta sink")
+        if name == "ObjectSink":
+            needs("obstore", "a sink in an object store")
         if name == "RedisSink":
             needs("redis", "a Redis sink")
         return getattr(import_module(_CLASSES[name]), name)

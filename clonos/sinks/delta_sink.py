@@ -71,6 +71,7 @@ class DeltaStore(RecordStore):
         super().__init__(f"the table {path}")
         self._path, self._columns, self._durable = path, columns, durable
         self._table = LocalTable(path, durable=durable)
+        self._known: dict[str, Records] = {}
 
     def current(self, query: str) -> Records:
         self._table.refresh()

@@ -144,7 +144,7 @@ class LocalTable:
         return any(os.path.exists(self._file(version, kind)) for kind in ("json", "checkpoint.parquet"))
 
     def _cleaned_up(self, table: DeltaTable) -> DeltaTable:
-        """The same table, of whose log the part that was read has been cleaned up, from a checkpoint on. Raises SinkError
+        """The same table from a later checkpoint on: of its log, what was read has been cleaned up. Raises SinkError
         where it is not the same."""
         with suppress(TableNotFoundError):
             found = self._opened_anew()

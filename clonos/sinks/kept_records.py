@@ -159,11 +159,10 @@ class RecordFiles:
 
 
 class RecordStore(ABC):
-    """The part of a `clonos.sinks.store.Store` that reads; `place` names it in errors. `current` says what counts now."""
+    """The part of a `clonos.sinks.store.Store` that reads. `place` names it in errors."""
 
     def __init__(self, place: str) -> None:
         self._place = place
-        self._known: dict[str, Records] = {}
 
     @abstractmethod
     def current(self, query: str) -> Records:

@@ -12,9 +12,11 @@ import os
 import signal
 import subprocess
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -94,10 +96,16 @@ class S3Server:
     def fresh_bucket(self) -> str:
         """The name of a new, empty one. It is a folder of the server's own file system."""
         self._buckets += 1
-        name = f"bucket{self._buckets}"
+        return self._make_bucket(f"bucket{self._buckets}")
+
+    def _make_bucket(self, name: str) -> str:
         url = f"http://127.0.0.1:{self._ports['filer.port']}/buckets/{name}/"
-        with urllib.request.urlopen(urllib.request.Request(url, method="POST"), timeout=_PATIENCE_S):
-            return name
+        try:
+            urllib.request.urlopen(urllib.request.Request(url, method="POST"), timeout=_PATIENCE_S).close()
+        except urllib.error.HTTPError as error:
+            if error.code != HTTPStatus.CONFLICT:  # it is there
+                raise
+        return name
 
     def start(self) -> None:
         """Returns when it takes requests, with all its data there."""
@@ -123,7 +131,7 @@ class S3Server:
             "master.electionTimeout": "1s",
             "volume.preStopSeconds": 0,
             "master.volumeSizeLimitMB": 64,
-            "volume.max": 100,
+            "volume.max": 10_000,
         }
         arguments = [f"-{name}={value}" for name, value in given.items()]
         program = wheel_program(*_PROGRAM, asks_version="version")
@@ -142,7 +150,7 @@ class S3Server:
         deadline = time.monotonic() + _PATIENCE_S
         while True:
             try:
-                bucket = self.fresh_bucket()
+                bucket = self._make_bucket("probe")
                 S3Store(bucket, retry_config={"max_retries": 0}, **self.options()).put("a", b"a")
                 return
             except Exception as error:  # no connection, or a part of it that is not up yet

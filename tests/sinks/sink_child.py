@@ -65,6 +65,8 @@ def make_sink(spec: dict[str, Any]) -> Any:
         sink = sinks.redis(**arguments)
     elif spec["sink"] == "delta":
         sink = sinks.delta(**arguments)
+    elif spec["sink"].startswith("objects"):
+        sink = getattr(sinks, spec["sink"].removeprefix("objects "))(**arguments)
     elif spec["sink"] == "own":
         sink = own_sink.OwnSink(**arguments)
     else:
@@ -145,6 +147,9 @@ def plant(crash: Crash) -> None:
     if target == "delta":
         plant_delta(crash, moment)
         return
+    if target == "objects":
+        plant_objects(crash, moment)
+        return
     if target == "own":
         if moment == "within":
             DyingDatabase.crash = crash
@@ -187,6 +192,22 @@ def plant_delta(crash: Crash, moment: str) -> None:
         "commit": (LocalTable, "commit", True),
         "committed": (LocalTable, "commit", False),
         "after": (DeltaStore, "step", False),
+    }[moment]
+    _wrap(owner, name, crash, before)
+
+
+def plant_objects(crash: Crash, moment: str) -> None:
+    """In the order in which a step passes them."""
+    from clonos.sinks.object_place import ObjectPlace
+    from clonos.sinks.object_sink import ObjectStore
+
+    owner, name, before = {
+        "step": (ObjectStore, "step", True),
+        "prepared": (ObjectStore, "_prepared", False),
+        "commit": (ObjectPlace, "replace", True),
+        "committed": (ObjectPlace, "replace", False),
+        "copied": (ObjectPlace, "copy", False),
+        "after": (ObjectStore, "step", False),
     }[moment]
     _wrap(owner, name, crash, before)
 

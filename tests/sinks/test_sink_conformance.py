@@ -12,7 +12,9 @@ import pytest
 import redis_server
 from deltalake import DeltaTable
 from kafka_broker import KafkaBroker, shown_once
+from objects_place import ObjectsPlace
 from redis_server import RedisServer
+from s3_server import S3Server
 from sink_support import execute, fresh_database
 
 from clonos import sinks
@@ -52,6 +54,7 @@ REDIS = [
         (redis_server.OLD, "stream"),
     )
 ]
+OBJECTS = [pytest.param("objects", marks=pytest.mark.s3)]
 KINDS = [
     "jsonl",
     "log",
@@ -67,6 +70,7 @@ KINDS = [
     pytest.param("kafka at once", marks=pytest.mark.kafka),
     *REDIS,
     "delta",
+    *OBJECTS,
 ]
 
 
@@ -153,6 +157,15 @@ def delta_place(folder: Path) -> SinkPlace:
     return SinkPlace(lambda: sinks.delta(folder), visible)
 
 
+def objects_place(server: S3Server) -> SinkPlace:
+    place = ObjectsPlace(server, "jsonl")
+
+    def visible() -> list[Written]:
+        return [(row["clonos_id"], row["card"], row["n"]) for row in place.read()]
+
+    return SinkPlace(lambda: sinks.jsonl(**place.arguments()), visible)
+
+
 @pytest.fixture(params=KINDS)
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> SinkPlace:
     if request.param == "jsonl":
@@ -166,6 +179,8 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> SinkPlace:
         return kafka_place(request.getfixturevalue("broker"), mode)
     if request.param == "delta":
         return delta_place(tmp_path / "table")
+    if request.param == "objects":
+        return objects_place(request.getfixturevalue("s3"))
     if request.param.startswith("redis"):
         version, mode = request.param.removeprefix("redis ").split(", ")
         return redis_place(request.getfixturevalue("redis_of")(version), mode)
@@ -178,7 +193,7 @@ def test_a_sink(check: Callable[[SinkPlace], None], place: SinkPlace) -> None:
     check(place)
 
 
-@pytest.mark.parametrize("place", [*REDIS, "delta"], indirect=True)
+@pytest.mark.parametrize("place", [*REDIS, "delta", *OBJECTS], indirect=True)
 @pytest.mark.parametrize("check", STORE_CHECKS, ids=check_name)
 def test_a_store(check: Callable[[SinkPlace], None], place: SinkPlace) -> None:
     check(place)

@@ -1,0 +1,234 @@
+"""Rows into an object store, exactly once: an object per bundle, JSON Lines or Parquet, which never changes.
+
+    <url>/part-<query>-<count>.parquet          the rows of one step
+    <url>/_clonos/<query>/head                  all records as of the last step, and which rows belong to it
+    <url>/_clonos/<query>/<number>.rows         the rows of a step, before they are visible
+    <url>/_clonos/<query>/<number>.log          determinants, see `clonos.sinks.kept_records`
+
+A step is one conditional put of the head: it is refused where the head is not the one that the step went on from. What
+the head refers to is there before. After it the rows are published, by a copy to the name that readers see. The next
+step, whichever process takes it, publishes first what the head says, in place of a writer that has died in between. So
+readers see the rows of committed steps, in their order, and a writer that was replaced can publish nothing else.
+
+The head's etag tells apart whatever was there: each head has a number with random bits in it.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from clonos.errors import LogCorrupt, SinkError, SinkUnavailable
+from clonos.sinks.kept_records import RecordFiles, Records, RecordStore, checked, query_of
+from clonos.sinks.object_place import ObjectPlace, open_place
+from clonos.sinks.object_rows import Format, check_columns, encode
+from clonos.sinks.object_url import checked_url
+from clonos.sinks.port import Row
+from clonos.sinks.store import StoreSink
+from clonos.sinks.store_records import pack
+from clonos.sinks.wal_files import file_name
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from obstore import UpdateVersion
+
+_TRIES: Final = 100
+
+
+class ObjectSink(StoreSink):
+    """A place in an object store: `s3://bucket/path`, or one of Google's or Azure's.
+
+    `options`: arguments of `obstore.store.S3Store` (or `GCSStore`, `AzureStore`), as `endpoint`, `access_key_id`,
+    `secret_access_key`, `region`; what is not given is looked for in the environment of each process.
+    `id_column`: where each row's id goes. `patience`: for how many seconds a store that is away is waited for.
+    """
+
+    parallelism = 1  # a query has one head, which takes one step after the other
+
+    def __init__(
+        self,
+        url: str,
+        form: Format,
+        *,
+        options: Mapping[str, Any] | None = None,
+        id_column: str = "clonos_id",
+        patience: float = 30.0,
+    ) -> None:
+        super().__init__(patience=patience)
+        self._url, self._form, self._id_column = checked_url(url), form, id_column
+        self._options = dict(options or {})
+
+    def __repr__(self) -> str:
+        return f"ObjectSink({self._url!r}, {self._form!r})"
+
+    @property
+    def target(self) -> Hashable:
+        return "objects", urlsplit(self._url)._replace(scheme="").geturl()
+
+    @property
+    def id_column(self) -> str:
+        return self._id_column
+
+    def validate(self, schema: pa.Schema) -> None:
+        super().validate(schema)
+        check_columns(schema, self._form)
+        open_place(self._url, self._options)
+
+    def connect(self) -> ObjectStore:
+        return ObjectStore(ObjectPlace(self._url, self._options), self)
+
+    def encoded(self, rows: list[Row], ids: list[str]) -> bytes:
+        """The content of an object."""
+        return encode(rows, ids, self.schema, self._id_column, self._form)
+
+    @property
+    def form(self) -> Format:
+        return self._form
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Of one query: what counts, and the name that the step's rows have for readers, where it brought any."""
+
+    records: Records
+    part: str = ""
+    version: UpdateVersion | None = None
+
+    def pack(self) -> bytes:
+        said = {"number": self.records.number, "part": self.part, "records": self.records.pack().decode()}
+        return pack(zlib.compress(json.dumps(said).encode(), 1))
+
+    @classmethod
+    def unpack(cls, content: bytes, version: UpdateVersion, place: str) -> Head:
+        said = json.loads(zlib.decompress(checked(content, place)))
+        return cls(Records.unpack(said["number"], said["records"].encode()), said["part"], version)
+
+
+class ObjectFolder:
+    """See `clonos.sinks.kept_records.Folder`."""
+
+    def __init__(self, place: ObjectPlace, query: str) -> None:
+        self._place, self.path = place, f"_clonos/{file_name(query)}"
+
+    def __str__(self) -> str:
+        return f"{self._place.url}/{self.path}"
+
+    def read(self, names: list[str]) -> Iterator[bytes]:
+        return self._place.read([f"{self.path}/{name}" for name in names])
+
+    def write(self, name: str, content: bytes) -> None:
+        self._place.put(f"{self.path}/{name}", content)
+
+    def remove(self, names: list[str]) -> None:
+        self._place.remove([f"{self.path}/{name}" for name in names])
+
+    def names(self) -> list[str]:
+        return [path.rpartition("/")[2] for path in self._place.names(self.path)]
+
+
+class ObjectStore(RecordStore):
+    """See `clonos.sinks.store.Store`. All records of a query are in one head, so each step is one put of it."""
+
+    def __init__(self, place: ObjectPlace, sink: ObjectSink) -> None:
+        super().__init__(place.url)
+        self._objects, self._sink = place, sink
+        self._heads: dict[str, Head] = {}
+        self._published: dict[str, int] = {}
+
+    def current(self, query: str) -> Records:
+        return self._read_head(query).records
+
+    def files(self, query: str) -> RecordFiles:
+        return RecordFiles(ObjectFolder(self._objects, query))
+
+    def step(
+        self,
+        expected: Mapping[str, bytes | None],
+        changes: Mapping[str, bytes | None],
+        rows: list[Row],
+        ids: list[str],
+    ) -> bool:
+        (query,) = {query_of(key) for key in (*expected, *changes)}
+        content = self._sink.encoded(rows, ids) if rows else b""
+        head = self._heads.get(query) or self._read_head(query)
+        for _ in range(_TRIES):
+            self._publish(query, head)
+            if self.as_expected(head.records, expected):
+                after = self._prepared(query, head, changes, content)
+                if self._committed(query, head, after):
+                    self._publish(query, self._heads[query])
+                    if None in changes.values():
+                        self.files(query).clean(after.records)
+                    return True
+            found = self._read_head(query)
+            if found.records.number == head.records.number:
+                return False
+            head = found
+        raise SinkUnavailable(
+            f"{self._place} took no step in {_TRIES} attempts: others' came each time before"
+        )
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _prepared(self, query: str, head: Head, changes: Mapping[str, bytes | None], content: bytes) -> Head:
+        """What the step refers to is there when this returns."""
+        after = self.files(query).prepare(head.records, changes)
+        if not content:
+            return Head(after)
+        self._objects.put(self._staged(query, after), content)
+        return Head(after, f"part-{file_name(query)}-{after.count:020d}.{self._sink.form}")
+
+    def _committed(self, query: str, before: Head, after: Head) -> bool:
+        """Whether the head has become this one."""
+        content = after.pack()
+        version = self._objects.replace(self._head_name(query), content, before.version)
+        if version is None:
+            found = self._objects.get(self._head_name(query))  # it may be this very one: the answer was lost
+            if found is None or found[0] != content:
+                return False
+            version = found[1]
+        self._heads[query] = Head(after.records, after.part, version)
+        return True
+
+    def _publish(self, query: str, head: Head) -> None:
+        """Let readers see the rows of the last step, if they do not see them yet."""
+        if not head.part or self._published.get(query) == head.records.number:
+            return
+        staged = self._staged(query, head.records)
+        try:
+            self._objects.copy(staged, head.part)
+        except FileNotFoundError:
+            later = self._read_head(query).records.number != head.records.number
+            if not later and not self._objects.exists(head.part):
+                raise SinkError(
+                    f"the object {self._place}/{staged} is gone, whose rows are committed and not visible yet",
+                    hint="Restore it, and leave the folder _clonos alone while its query matters",
+                ) from None
+        self._published[query] = head.records.number
+
+    def _read_head(self, query: str) -> Head:
+        name, known = self._head_name(query), self._heads.get(query)
+        found = self._objects.get(name)
+        if found is None:
+            was_there = known is not None and known.version is not None
+            if was_there or self._objects.begins(f"part-{file_name(query)}-"):
+                raise LogCorrupt(
+                    f"the object {self._place}/{name} is gone, but the query {query} has written rows there",
+                    hint="Restore it, or start the query with a new checkpoint and another path",
+                )
+            head = Head(Records())
+        else:
+            head = Head.unpack(*found, f"{self._place}/{name}")
+        self._heads[query] = head
+        return head
+
+    def _head_name(self, query: str) -> str:
+        return f"_clonos/{file_name(query)}/head"
+
+    def _staged(self, query: str, records: Records) -> str:
+        return f"_clonos/{file_name(query)}/{records.number:020d}.rows"
