@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from clonos.sinks.batch_sink import BatchSink
     from clonos.sinks.call_sink import CallableSink
     from clonos.sinks.delta_sink import DeltaSink
+    from clonos.sinks.iceberg_sink import IcebergSink
     from clonos.sinks.jsonl_sink import JsonlSink
     from clonos.sinks.kafka_sink import KafkaSink
     from clonos.sinks.log_sink import LogSink
@@ -29,6 +30,7 @@ __all__ = [
     "BatchSink",
     "CallableSink",
     "DeltaSink",
+    "IcebergSink",
     "JsonlSink",
     "KafkaSink",
     "LogSink",
@@ -40,6 +42,7 @@ __all__ = [
     "batches",
     "call",
     "delta",
+    "iceberg",
     "jsonl",
     "kafka",
     "log",
@@ -52,6 +55,7 @@ _CLASSES = {
     "BatchSink": "clonos.sinks.batch_sink",
     "CallableSink": "clonos.sinks.call_sink",
     "DeltaSink": "clonos.sinks.delta_sink",
+    "IcebergSink": "clonos.sinks.iceberg_sink",
     "JsonlSink": "clonos.sinks.jsonl_sink",
     "KafkaSink": "clonos.sinks.kafka_sink",
     "LogSink": "clonos.sinks.log_sink",
@@ -235,6 +239,20 @@ def delta(
     return DeltaSink(path, id_column=id_column, patience=patience, durable=durable)
 
 
+def iceberg(
+    table: str,
+    catalog: str | Mapping[str, str] = "default",
+    *,
+    id_column: str = "clonos_id",
+    patience: float = 30.0,
+) -> IcebergSink:
+    """Rows into a table of Iceberg; see `IcebergSink`. Raises ConfigurationError without pyiceberg."""
+    needs("pyiceberg", "an Iceberg sink")
+    from clonos.sinks.iceberg_sink import IcebergSink
+
+    return IcebergSink(table, catalog, id_column=id_column, patience=patience)
+
+
 def batches(
     fn: Callable[[Any, int], object],
     *,
@@ -284,6 +302,8 @@ def __getattr__(name: str) -> Any:
             needs("confluent_kafka", "a Kafka sink")
         if name == "DeltaSink":
             needs("deltalake", "a Delta sink")
+        if name == "IcebergSink":
+            needs("pyiceberg", "an Iceberg sink")
         if name == "ObjectSink":
             needs("obstore", "a sink in an object store")
         if name == "RedisSink":

@@ -67,6 +67,8 @@ def make_sink(spec: dict[str, Any]) -> Any:
         sink = sinks.delta(**arguments)
     elif spec["sink"].startswith("objects"):
         sink = getattr(sinks, spec["sink"].removeprefix("objects "))(**arguments)
+    elif spec["sink"] == "iceberg":
+        sink = sinks.iceberg(**arguments)
     elif spec["sink"] == "own":
         sink = own_sink.OwnSink(**arguments)
     else:
@@ -150,6 +152,9 @@ def plant(crash: Crash) -> None:
     if target == "objects":
         plant_objects(crash, moment)
         return
+    if target == "iceberg":
+        plant_iceberg(crash, moment)
+        return
     if target == "own":
         if moment == "within":
             DyingDatabase.crash = crash
@@ -208,6 +213,22 @@ def plant_objects(crash: Crash, moment: str) -> None:
         "committed": (ObjectPlace, "replace", False),
         "copied": (ObjectPlace, "copy", False),
         "after": (ObjectStore, "step", False),
+    }[moment]
+    _wrap(owner, name, crash, before)
+
+
+def plant_iceberg(crash: Crash, moment: str) -> None:
+    """In the order in which a step passes them."""
+    from clonos.sinks.iceberg_sink import IcebergStore
+    from clonos.sinks.iceberg_table import IcebergTable, _OneCommit
+    from clonos.sinks.kept_records import RecordFiles
+
+    owner, name, before = {
+        "step": (IcebergStore, "step", True),
+        "records": (RecordFiles, "write", False),
+        "commit": (_OneCommit, "commit_transaction", True),
+        "committed": (IcebergTable, "commit", False),
+        "after": (IcebergStore, "step", False),
     }[moment]
     _wrap(owner, name, crash, before)
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import redis_server
 from deltalake import DeltaTable
+from iceberg_place import TABLE, read_table, sqlite_catalog
 from kafka_broker import KafkaBroker, shown_once
 from objects_place import ObjectsPlace
 from redis_server import RedisServer
@@ -35,7 +36,7 @@ from clonos.sinks import (
 )
 from clonos.sinks.kafka_ids import ID_HEADER
 from clonos.storage.embedded_log import read
-from clonos.testing.conformance import sinks as conformance
+from clonos.testing.conformance import sinks as conformance, stores
 from clonos.testing.conformance.sinks import (
     COMMIT_CHECKS,
     SINK_CHECKS,
@@ -70,6 +71,7 @@ KINDS = [
     pytest.param("kafka at once", marks=pytest.mark.kafka),
     *REDIS,
     "delta",
+    "iceberg",
     *OBJECTS,
 ]
 
@@ -157,6 +159,15 @@ def delta_place(folder: Path) -> SinkPlace:
     return SinkPlace(lambda: sinks.delta(folder), visible)
 
 
+def iceberg_place(folder: Path) -> SinkPlace:
+    catalog = sqlite_catalog(folder)
+
+    def visible() -> list[Written]:
+        return [(row["clonos_id"], row["card"], row["n"]) for row in read_table(catalog)]
+
+    return SinkPlace(lambda: sinks.iceberg(TABLE, catalog), visible)
+
+
 def objects_place(server: S3Server) -> SinkPlace:
     place = ObjectsPlace(server, "jsonl")
 
@@ -179,6 +190,8 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> SinkPlace:
         return kafka_place(request.getfixturevalue("broker"), mode)
     if request.param == "delta":
         return delta_place(tmp_path / "table")
+    if request.param == "iceberg":
+        return iceberg_place(tmp_path)
     if request.param == "objects":
         return objects_place(request.getfixturevalue("s3"))
     if request.param.startswith("redis"):
@@ -193,9 +206,16 @@ def test_a_sink(check: Callable[[SinkPlace], None], place: SinkPlace) -> None:
     check(place)
 
 
-@pytest.mark.parametrize("place", [*REDIS, "delta", *OBJECTS], indirect=True)
+@pytest.mark.parametrize("place", [*REDIS, "delta", "iceberg", *OBJECTS], indirect=True)
 @pytest.mark.parametrize("check", STORE_CHECKS, ids=check_name)
-def test_a_store(check: Callable[[SinkPlace], None], place: SinkPlace) -> None:
+def test_a_store(
+    check: Callable[[SinkPlace], None],
+    place: SinkPlace,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if "iceberg" in request.node.name:  # a commit of which is some dozen requests
+        monkeypatch.setattr(stores, "STEPS", 5)
     check(place)
 
 
