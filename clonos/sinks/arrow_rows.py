@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -22,6 +22,21 @@ def to_arrow(rows: list[Row], ids: list[str], schema: pa.Schema) -> pa.Table:
     except _REFUSED:
         raise _blame(rows, ids, schema) from None
     return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def misfits(rows: pa.Schema, table: pa.Schema, to_add: str) -> Iterator[str]:
+    """Why a table does not take rows; `to_add` says how a column is added to it."""
+    there = {each.name: each for each in table}
+    for field in rows:
+        found = there.pop(field.name, None)
+        if found is None:
+            yield f"it has no column {field.name!r}. Add it: {to_add}"
+        elif found.type != field.type or not found.nullable:
+            null = "" if found.nullable else ", never null"
+            yield f"column {field.name!r} is {found.type}{null} there, and {field.type} in the rows"
+    for name, found in there.items():
+        if not found.nullable:
+            yield f"column {name!r} may not be null there, and the rows do not have it"
 
 
 def _array(column: Any, kind: pa.DataType) -> pa.Array:

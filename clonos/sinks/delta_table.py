@@ -17,6 +17,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from pyarrow import parquet
 
 from clonos.errors import QueryDefinitionError, SinkError
+from clonos.sinks.arrow_rows import misfits
 from clonos.storage.durable_files import fsync_directory, make_directory
 
 # What a table may ask of its writers: what a plain append does by itself, or what is looked for below by its use.
@@ -106,7 +107,7 @@ class LocalTable:
         table = self._opened
         seen = f"{schema is not None} {table.metadata()} {table.protocol()} {table.schema().to_json()}"
         if seen not in self._checked:
-            for reason in (*self._asks_too_much(), *(self._misfits(schema) if schema is not None else ())):
+            for reason in (*self._asks_too_much(), *self._misfits(schema)):
                 raise SinkError(f"the table {self.path} does not take the rows: {reason}")
             self._checked.add(seen)
 
@@ -182,19 +183,13 @@ class LocalTable:
         if asked:
             yield f"it asks of its writers what this sink does not have: {', '.join(sorted(asked))}"
 
-    def _misfits(self, schema: pa.Schema) -> Iterator[str]:
-        table = self._opened
-        there = {each.name: each for each in pa.schema(table.schema().to_arrow())}
-        for field in schema:
-            found = there.pop(field.name, None)
-            if found is None:
-                yield f"it has no column {field.name!r}. Add it: DeltaTable(path).alter.add_columns(...)"
-            elif found.type != field.type or not found.nullable:
-                null = "" if found.nullable else ", never null"
-                yield f"column {field.name!r} is {found.type}{null} there, and {field.type} in the rows"
-        for name, found in there.items():
-            if not found.nullable:
-                yield f"column {name!r} may not be null there, and the rows do not have it"
+    def _misfits(self, schema: pa.Schema | None) -> Iterator[str]:
+        there = pa.schema(self._opened.schema().to_arrow())
+        return (
+            misfits(schema, there, "DeltaTable(path).alter.add_columns(...)")
+            if schema is not None
+            else iter(())
+        )
 
     def _sync(self, version: int) -> None:
         """The log up to a version: the library that writes it leaves that to the operating system."""

@@ -20,11 +20,12 @@ from pyiceberg.exceptions import (
     NoSuchTableError,
     TableAlreadyExistsError,
 )
-from pyiceberg.io.pyarrow import PyArrowFileIO, _pyarrow_to_schema_without_ids
+from pyiceberg.io.pyarrow import PyArrowFileIO, _pyarrow_to_schema_without_ids, schema_to_pyarrow
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.update import AssertTableUUID
 
 from clonos.errors import QueryDefinitionError, SinkError
+from clonos.sinks.arrow_rows import misfits
 
 
 def check_columns(schema: pa.Schema) -> None:
@@ -95,16 +96,15 @@ class IcebergTable:
         """None where it has taken effect. Otherwise why it has not: another commit has come in between. Raises where
         that is not known, and SinkError where the table does not take the rows."""
         table = self._opened
+        if rows is not None:
+            self._check(rows.schema)
         adds = rows if rows is not None else table.schema().as_arrow().empty_table()
         transaction = _OneCommit(table)
         transaction.set_properties({_key(query): str(number)})
         try:
             transaction.append(adds)
         except (ValueError, NotImplementedError, TypeError) as error:
-            raise SinkError(
-                f"the table {self.name} does not take the rows: {error}",
-                hint="Its columns must be those of the rows, as `id_column` first; add or cast what differs",
-            ) from None
+            raise SinkError(f"the table {self.name} does not take the rows: {error}") from None
         try:
             transaction.commit_transaction()
         except CommitFailedException as error:
@@ -113,6 +113,13 @@ class IcebergTable:
             self.refresh()
             raise
         return None
+
+    def _check(self, rows: pa.Schema) -> None:
+        """Compared as Arrow has the types of both: the library's own check prints."""
+        table, offered = self._opened.schema(), _pyarrow_to_schema_without_ids(rows)
+        types = [schema_to_pyarrow(each, include_field_ids=False) for each in (offered, table)]
+        for reason in misfits(*types, "table.update_schema().add_column(...)"):
+            raise SinkError(f"the table {self.name} does not take the rows: {reason}")
 
     def folder(self, query: str) -> IcebergFolder:
         """Beside the table's data."""

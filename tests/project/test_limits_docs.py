@@ -101,6 +101,12 @@ LIMITS: dict[str, str] = {
         sinks/test_delta_sink.py::test_what_does_not_fit_is_refused_when_the_query_is_defined
         sinks/test_delta_sink.py::test_what_is_needed_outlives_checkpoints_compaction_and_vacuum
         sinks/test_delta_sink.py::test_rows_that_a_restore_takes_away_are_not_missed""",
+    "A sink in an object store": """
+        sinks/test_object_sink.py::test_a_reader_of_the_folder_sees_the_rows_and_nothing_else
+        sinks/test_object_sink.py::test_a_stopped_writer_shows_nothing_of_its_own""",
+    "An Iceberg sink is": """
+        sinks/test_iceberg_sink.py::test_what_is_needed_outlives_snapshots_that_expire
+        sinks/test_iceberg_sink.py::test_rows_that_a_rollback_takes_away_are_not_missed""",
     "Redis loses rows": """
         sinks/test_redis_sink.py::test_a_replica_that_lagged_and_took_over_is_told
         sinks/test_redis_sink.py::test_a_server_that_syncs_now_and_then_is_told_of""",
