@@ -82,6 +82,9 @@ class AppendedFileWriter:
             record = Record(kind=Kind.BUNDLE, start=self._end, cursors=moved, deltas=deltas, rows=data)
             self._patience.run(lambda _: self._attempt(record))
 
+    def counted(self) -> dict[str, float]:
+        return {"sink_retries": self._patience.retries}
+
     def close(self) -> None:
         self._started = False
         self._unfinished = None

@@ -194,6 +194,9 @@ class CallableWriter:
         )
         self._patience.run(lambda _: self._log_done(moved))
 
+    def counted(self) -> dict[str, float]:
+        return {"sink_retries": self._patience.retries}
+
     def close(self) -> None:
         self._started = False
         self._intent = None

@@ -36,6 +36,10 @@ class AtOnce:
         self._partitions = 0
         self._since_full = FULL_EVERY
 
+    @property
+    def is_in_doubt(self) -> bool:
+        return bool(self._doubt.cursors)
+
     def begin(self) -> Cursors:
         held = self._held
         state = held.standing()

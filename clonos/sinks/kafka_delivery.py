@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from clonos.errors import SinkError, Where
@@ -18,6 +18,19 @@ FULL_EVERY: Final = 64
 """Entries from one with all cursors to the next: a log is trimmed up to such a one."""
 
 
+@dataclass(slots=True)
+class Counts:
+    """Of one writer."""
+
+    committed: int = 0
+    """Transactions."""
+    aborted: int = 0
+    """Transactions that are known to have been aborted, of which nothing is visible."""
+    in_doubt: int = 0
+    """Bundles of which it was not known whether they had taken effect. Before anything else is written that is found
+    out, or they are written again as the same."""
+
+
 @dataclass(frozen=True, slots=True)
 class Held:
     """A sink instance, as its writer has taken it."""
@@ -30,6 +43,7 @@ class Held:
     partition: int
     layout: int
     """A number for how rows become messages."""
+    counts: Counts = field(default_factory=Counts)
 
     def standing(self) -> FenceLog:
         """What stands in the fence log. Raises Fenced where another writer is the holder."""
@@ -54,6 +68,11 @@ class Held:
 class Delivery(Protocol):
     """One incarnation after another of a writer's way into the topic. Every method raises Fenced, SinkUnavailable,
     SinkError."""
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether rows of an earlier bundle may be visible beyond where the log stands."""
+        ...
 
     def begin(self) -> Cursors:
         """Nothing of another writer takes effect from here on, but for what is known already. Where the log stands."""

@@ -37,6 +37,9 @@ class Page:
 class Transactions(Protocol):
     """One incarnation of a transactional id: whatever held it before can commit nothing any more."""
 
+    aborted: int
+    """How many are known to have been aborted."""
+
     def commit(self, messages: Sequence[Message], topic: str, partition: int, entry: Sequence[bytes]) -> None:
         """All of it in one transaction. After SinkUnavailable it may have taken effect, and this is of no use any
         more; after SinkError it has not."""

@@ -24,6 +24,9 @@ class Transactional:
         self._transactions: Transactions | None = None
         self._since_full = FULL_EVERY
 
+    is_in_doubt = False
+    """The log tells, as soon as the transaction of the writer before has ended."""
+
     def begin(self) -> Cursors:
         held = self._held
         transactions = held.cluster.transactions(held.side.transactional_id(held.origin), held.side.name)
@@ -42,7 +45,12 @@ class Transactional:
         assert self._transactions is not None
         held, full = self._held, self._since_full >= FULL_EVERY
         entry = Entry(held.mine.fence, full, {**before, **moved} if full else moved, deltas)
-        self._transactions.commit(messages, held.side.name, held.partition, pack_entry(entry))
+        before_it = self._transactions.aborted
+        try:
+            self._transactions.commit(messages, held.side.name, held.partition, pack_entry(entry))
+        finally:
+            held.counts.aborted += self._transactions.aborted - before_it
+        held.counts.committed += 1
         self._since_full = 1 if full else self._since_full + 1
 
     def let_go(self) -> None:

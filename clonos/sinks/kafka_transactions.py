@@ -25,6 +25,7 @@ class KafkaTransactions:
         self._producer: Producer | None = producer
         self._servers = servers
         self._failures: list[tuple[Any, str]] = []
+        self.aborted = 0
 
     def commit(self, messages: Sequence[Message], topic: str, partition: int, entry: Sequence[bytes]) -> None:
         producer = self._producer
@@ -100,6 +101,7 @@ class KafkaTransactions:
         except KafkaException:
             self.close()
             return False
+        self.aborted += 1
         return True
 
 

@@ -11,7 +11,7 @@ from clonos.protocol.ids import InstanceId, NodeId, Origin
 from clonos.protocol.roles.fence_log import Taking
 from clonos.protocol.roles.sink_fence import Holder
 from clonos.sinks.bundle import check_bundle
-from clonos.sinks.kafka_delivery import Delivery, Held
+from clonos.sinks.kafka_delivery import Counts, Delivery, Held
 from clonos.sinks.kafka_port import Cluster, Message
 from clonos.sinks.kafka_rows import KafkaRows
 from clonos.sinks.kafka_side_topic import SideTopic
@@ -42,6 +42,7 @@ class KafkaWriter:
         self._has_begun = False
         self._owner = secrets.token_hex(8)
         self._cursors: Cursors = {}
+        self._counts = Counts()
 
     def open(self, *, query: str, node: NodeId, instance: InstanceId, fence: Fence) -> SinkPosition:
         self._let_go()
@@ -65,6 +66,14 @@ class KafkaWriter:
             self._patience.run(lambda _: self._attempt(messages, moved, deltas))
             self._cursors.update(moved)
 
+    def counted(self) -> dict[str, float]:
+        return {
+            "sink_retries": self._patience.retries,
+            "kafka_committed": self._counts.committed,
+            "kafka_aborted": self._counts.aborted,
+            "kafka_in_doubt": self._counts.in_doubt,
+        }
+
     def close(self) -> None:
         self._let_go()
         if self._cluster is not None:
@@ -84,10 +93,19 @@ class KafkaWriter:
         ]  # again is the same, where the answer was lost
         side.ensure_partition(partition)
         held = Held(
-            self._cluster, side, self._topic, taking.origin, taking.holder, partition, self._rows.layout
+            self._cluster,
+            side,
+            self._topic,
+            taking.origin,
+            taking.holder,
+            partition,
+            self._rows.layout,
+            self._counts,
         )
         self._delivery = self._make_delivery(held)
-        return self._begin(self._delivery)
+        cursors = self._begin(self._delivery)
+        self._counts.in_doubt += self._delivery.is_in_doubt
+        return cursors
 
     def _begin(self, delivery: Delivery) -> Cursors:
         cursors = delivery.begin()
@@ -99,9 +117,11 @@ class KafkaWriter:
         assert self._delivery is not None
         if not self._has_begun and self._took_effect(self._begin(self._delivery), {**self._cursors, **moved}):
             return
+        aborted = self._counts.aborted
         try:
             self._delivery.deliver(messages, self._cursors, moved, deltas)
         except SinkUnavailable:
+            self._counts.in_doubt += self._counts.aborted == aborted
             self._let_go()
             raise
 

@@ -30,6 +30,7 @@ class Patience:
         self.seconds = check_patience(seconds)
         self._clock = clock
         self._sleep = sleep
+        self.retries = 0  # of all its operations
 
     def run(self, attempt: Callable[[int], _T]) -> _T:
         deadline: float | None = None
@@ -48,6 +49,7 @@ class Patience:
                     ) from error
                 self._sleep(min(pause, deadline - now))
                 pause, number = min(pause * 2, _LONGEST_PAUSE_S), number + 1
+                self.retries += 1
 
 
 def check_patience(seconds: float) -> float:

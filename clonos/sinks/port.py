@@ -17,7 +17,7 @@ new writer and goes by the cursors it returns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -52,6 +52,15 @@ class SinkWriter(Protocol):
 
     def close(self) -> None:
         """Let go of connections and files. Never raises, may be called twice."""
+        ...
+
+
+@runtime_checkable
+class CountingWriter(Protocol):
+    """A writer that also counts, for the metrics of the query (docs/operations.md)."""
+
+    def counted(self) -> Mapping[str, float]:
+        """Since it was made: `sink_retries`, attempts that were made again; of Kafka's more."""
         ...
 
 

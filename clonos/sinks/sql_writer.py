@@ -124,6 +124,9 @@ class SqlWriter:
         self._cursors.update(moved)
         self._seq += len(deltas)
 
+    def counted(self) -> dict[str, float]:
+        return {"sink_retries": self._patience.retries}
+
     def close(self) -> None:
         self._disconnect()
         if self._engine is not None:

@@ -85,6 +85,9 @@ class StoreWriter:
         )
         self._position = after
 
+    def counted(self) -> dict[str, float]:
+        return {"sink_retries": self._patience.retries}
+
     def close(self) -> None:
         self._connection.close()
 

@@ -188,6 +188,7 @@ class FakeTransactions:
     kafka: FakeKafka
     identity: str
     epoch: int
+    aborted: int = 0
 
     def commit(self, messages: Sequence[Message], topic: str, partition: int, entry: Sequence[bytes]) -> None:
         kafka = self.kafka

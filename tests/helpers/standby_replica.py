@@ -40,6 +40,11 @@ FIGURES = {
     "snapshot_seconds": 0.25,
     "output_bytes": 900,
     "delta_bytes": 30,
+    "watermark": 1_700_000_000.25,
+    "dead_letters": 1,
+    "bundle_seconds_sum": 0.75,
+    "bundle_seconds_2": 3,
+    "bundle_seconds_13": 1,
 }
 
 

@@ -21,6 +21,7 @@ from clonos_standby.server import endpoint, running
 from clonos_standby.server.endpoint import Endpoint
 from clonos_standby.server.event_loop import Loop
 
+QUERY = 'query="tests"'
 NAME = 'the "first" \\ one'
 SAMPLE = re.compile(r'clonos_\w+(\{\w+="(\\.|[^"\\])*"(,\w+="(\\.|[^"\\])*")*\})? -?[0-9.e+-]+')
 
@@ -54,13 +55,19 @@ def scrape(server: ReplicaServer) -> dict[str, float]:
 
 def test_a_scraper_sees_who_runs_who_died_and_how_long_it_took(server: ReplicaServer) -> None:
     quiet = scrape(server)
-    assert quiet["clonos_failover_seconds_count"] == quiet['clonos_deaths_total{kind="oom"}'] == 0
+    assert (
+        quiet[f"clonos_failover_seconds_count{{{QUERY}}}"]
+        == quiet[f'clonos_deaths_total{{kind="oom",{QUERY}}}']
+        == 0
+    )
+    assert quiet[f'clonos_failures_total{{error="DivergenceError",{QUERY}}}'] == 0
     with Conduit(server, epoch=5).welcome() as conduit:
         os.kill(conduit.ask("pid"), signal.SIGKILL)
         assert conduit.lost()
     server.commit(4, {})
     shown = NAME.replace("\\", r"\\").replace('"', r"\"")
-    place = f'{{instance="0",operator="{shown}"}}'
+    labels = f'operator="{shown}",operator_instance="0",{QUERY}'
+    place = f"{{{labels}}}"
     with Conduit(server, epoch=5, fresh=False).welcome() as conduit:
         conduit.ask("pid")
         seen = until(lambda: (found := scrape(server)).get(f"clonos_records_total{place}") == 14 and found)
@@ -72,11 +79,28 @@ def test_a_scraper_sees_who_runs_who_died_and_how_long_it_took(server: ReplicaSe
     assert (
         seen[f"clonos_output_bytes_total{place}"] == 1800 and seen[f"clonos_delta_bytes_total{place}"] == 60
     )
-    assert seen['clonos_replicas{state="busy"}'] == 1 and seen['clonos_replicas{state="idle"}'] == 0
-    assert seen["clonos_committed_epoch"] == 4
+    assert seen[f"clonos_watermark_timestamp_seconds{place}"] == 1_700_000_000.25
+    assert seen[f"clonos_dead_letters_total{place}"] == 2
+    assert seen[f"clonos_bundle_seconds_sum{place}"] == 1.5
+    upto = {
+        le: seen[f'clonos_bundle_seconds_bucket{{le="{le}",{labels}}}']
+        for le in ("0.002", "0.005", "10", "+Inf")
+    }
+    assert upto == {"0.002": 0, "0.005": 6, "10": 6, "+Inf": 8}
+    busy, idle = (seen[f'clonos_replicas{{{QUERY},state="{state}"}}'] for state in ("busy", "idle"))
+    assert (busy, idle) == (1, 0)
+    assert seen[f"clonos_committed_epoch{{{QUERY}}}"] == 4
     assert sum(count for name, count in seen.items() if name.startswith("clonos_deaths_total")) == 1
-    assert seen["clonos_failover_seconds_count"] == seen['clonos_failover_seconds_bucket{le="+Inf"}'] == 1
-    assert 0.012 <= seen["clonos_failover_seconds_sum"] < PATIENCE
+    least = f'clonos_failover_seconds_bucket{{le="+Inf",{QUERY}}}'
+    assert seen[f"clonos_failover_seconds_count{{{QUERY}}}"] == seen[least] == 1
+    assert 0.012 <= seen[f"clonos_failover_seconds_sum{{{QUERY}}}"] < PATIENCE
+    assert seen[f'clonos_recoveries_total{{kind="replaced",{QUERY}}}'] == 1
+    assert seen[f"clonos_repeated_bytes_total{{{QUERY}}}"] == 99
+    took = {
+        phase: seen[f'clonos_recovery_phase_seconds_sum{{phase="{phase}",{QUERY}}}']
+        for phase in ("notice", "replace", "state", "log", "function", "replay")
+    }
+    assert took["replay"] == 0.006 and took["notice"] >= 0 and took["replace"] > 0
     buckets = [count for name, count in seen.items() if name.startswith("clonos_failover_seconds_bucket")]
     assert buckets == sorted(buckets)
 
@@ -105,7 +129,7 @@ def caller(server: ReplicaServer) -> socket.socket:
 def test_a_silent_caller_holds_up_no_other(server: ReplicaServer) -> None:
     silent = [caller(server) for _ in range(5)]
     silent[0].sendall(b"GET /metr")
-    assert scrape(server)["clonos_waiting"] == 0
+    assert scrape(server)[f"clonos_waiting{{{QUERY}}}"] == 0
     assert silent[0].recv(1) == b"", "it is dropped after a while"
     for sock in silent:
         sock.close()

@@ -128,6 +128,7 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
         self._snapshot_seconds = 0.0
         self._output_bytes = 0
         self._delta_bytes = 0
+        self._dead_letters = 0
         self._to_repeat = 0
         self._processed_before = 0
         start = hashlib.blake2b(query.token.encode(), digest_size=8).hexdigest()
@@ -161,13 +162,16 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
         return self._session.incarnation.where
 
     def figures(self) -> dict[str, float]:
+        watermark = self._services.watermark
         return {
+            **({} if watermark is None else {"watermark": watermark / 1_000_000}),
             "records": self._session.progress,
             "log_bytes": self.live.log_offset,
             "snapshots": self._snapshots_taken,
             "snapshot_seconds": self._snapshot_seconds,
             "output_bytes": self._output_bytes,
             "delta_bytes": self._delta_bytes,
+            "dead_letters": self._dead_letters,
         }
 
     def epoch_report(self) -> bytes:
@@ -221,6 +225,7 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
         (key,) = keys_of(self._node, self._state.tells_folds)([candidate.row])
         epoch = self._session.request.epoch
         place = self._letters.write(candidate, key, self._operator, self._services, epoch, deaths)
+        self._dead_letters += 1
         log(
             "record_passed_over",
             f"a record that ended every process was passed over ({where}); it is kept in {place}",

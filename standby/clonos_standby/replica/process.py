@@ -62,6 +62,7 @@ from clonos_standby.server.control_messages import (
     pack_control,
     parse_control,
 )
+from clonos_standby.server.histogram import BUNDLE_SECONDS, Histogram
 from clonos_standby.server.log import Level, log, name_operators, speak_of
 
 HEARTBEAT_SECONDS = 0.5
@@ -83,6 +84,7 @@ class Replica:
         self._words: list[Control] = []
         self._session: ReplicaSession | None = None
         self._figures_due = 0.0
+        self._bundle_seconds = Histogram(BUNDLE_SECONDS)
 
     def run(self) -> None:
         """Until the supervisor says so or is gone."""
@@ -226,9 +228,11 @@ class Replica:
                 continue
             message = parse(connection.next())
             if isinstance(message, Bundle):
+                began = time.monotonic()
                 bundle = _with_those_behind(message, connection, session)
                 carry_out(session.bundle(bundle.seq, host.read(bundle), message.seq))
                 heartbeat.progress = host.session.progress
+                self._bundle_seconds.observe(time.monotonic() - began)
             elif isinstance(message, Hello):
                 self._hello = message
                 carry_out(session.hear(self._request(message)))
@@ -268,7 +272,10 @@ class Replica:
             host.recovered = None
         if now >= self._figures_due:
             self._figures_due = now + FIGURES_SECONDS
-            self._say(Figures(host.figures()))
+            self._say(Figures(self._figures(host)))
+
+    def _figures(self, host: Host) -> dict[str, float]:
+        return {**host.figures(), **self._bundle_seconds.figures("bundle_seconds")}
 
     # --------------------------------------------------------- for the role
 
@@ -305,7 +312,7 @@ class Replica:
 
     def at_end(self, epoch: Epoch) -> None:
         assert self._host is not None
-        self._say(AtEnd(epoch, None if self._hello.standby else self._host.figures()))
+        self._say(AtEnd(epoch, None if self._hello.standby else self._figures(self._host)))
 
     def ended(self, emitted_output: OutputNumber) -> None:
         assert self._host is not None

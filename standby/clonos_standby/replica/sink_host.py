@@ -11,6 +11,7 @@ from clonos.protocol.ids import LOG_BEGIN, NO_OUTPUT, InstanceId, Origin
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.sink_session import SinkPorts, SinkSession
 from clonos.protocol.roles.steps import Steps
+from clonos.sinks.port import CountingWriter
 from clonos.testing.faults import FaultInjector, Point
 from clonos.wire.messages import Bundle, Hello, pack_checkpointed, pack_output
 from clonos_standby.cluster.spec import NodeSpec, QuerySpec
@@ -41,7 +42,9 @@ class SinkHost(SinkPorts):
         return b""
 
     def figures(self) -> dict[str, float]:
-        return {"records": self._session.progress}
+        written = self._session.progress
+        counted = self._writer.counted() if isinstance(self._writer, CountingWriter) else {}
+        return {"records": written, "visible_rows": written, **counted}
 
     def look(self) -> None:
         """How long a sink may wait for the outside is its own matter."""

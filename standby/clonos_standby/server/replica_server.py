@@ -186,10 +186,10 @@ class Server:
         )
 
         names = self.spec.get("names", {})
-        supervisor = self.supervisor
+        query, supervisor = str(self.spec.get("query", "")), self.supervisor
 
         def page() -> str:
-            return metrics.render(supervisor.status(), supervisor.stats, names)
+            return metrics.render(query, supervisor.status(), supervisor.stats, names)
 
         return Endpoint(self.loop, port, page, metrics.CONTENT_TYPE, self._metrics_opened)
 

@@ -11,22 +11,40 @@ import time
 from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from clonos.protocol.ids import NO_EPOCH, Origin
 from clonos.protocol.roles.death import Death
 from clonos_standby.server.death import append_bounded
+from clonos_standby.server.histogram import FAILOVER_SECONDS, Histogram
 
 KEPT = 32
-COUNTED = ("records", "snapshots", "snapshot_seconds", "output_bytes", "delta_bytes")
-"""Figures that grow with the work of a process; `log_bytes` is a place and goes on over its successors."""
+PLACES = ("log_bytes", "watermark")
+"""Figures that say where an instance stands; all others grow with the work of a process, from zero."""
 
 UNASKED = ("exit", "signal", "oom", "hang")
 """Kinds of unexpected deaths (`Death.expected`); they are shown also as long as there are none."""
 
-BUCKETS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
-"""The upper bounds of the histogram of failovers, in seconds."""
+WATCHED = ("DivergenceError", "GapError", "LogConflict", "PoisonRecord")
+"""Errors of failed tasks that a query cannot go on from exactly; shown also as long as there are none."""
+
+
+class RecoveryKind(StrEnum):
+    """What made an instance recover."""
+
+    REPLACED = "replaced"  # its process was lost within the task
+    PROMOTED = "promoted"  # the same, and its standby took over
+    TASK = "task"  # the task, or the query, was executed anew
+
+
+@dataclass(frozen=True, slots=True)
+class HandOver:
+    """When a conduit came without its process, and when it was given another one; in seconds since 1970."""
+
+    noticed: float
+    replaced: float
 
 
 @dataclass
@@ -37,6 +55,7 @@ class Work:
     told: dict[str, float] = field(default_factory=dict)
     total: dict[str, float] = field(default_factory=dict)
     log_bytes: int | None = None  # a sink has no log of its own
+    watermark: float | None = None  # in seconds since 1970
 
 
 class ServerStats:
@@ -46,11 +65,12 @@ class ServerStats:
         self.path = path
         self.work: dict[Origin, Work] = {}
         self.deaths = Counter(dict.fromkeys(UNASKED, 0))
-        self.failures = 0
+        self.failures = Counter(dict.fromkeys(WATCHED, 0))
         self.recoveries: deque[dict[str, Any]] = deque(maxlen=KEPT)
-        self.failover_buckets = [0] * len(BUCKETS)
-        self.failovers = 0
-        self.failover_seconds = 0.0
+        self.recovered_by = Counter(dict.fromkeys(RecoveryKind, 0))
+        self.phases: dict[str, tuple[int, float]] = {}
+        self.repeated = 0  # bytes of log
+        self.failovers = Histogram(FAILOVER_SECONDS)
         self.committed = NO_EPOCH
 
     def heard(self, origin: Origin, pid: int, figures: Mapping[str, float]) -> None:
@@ -58,18 +78,21 @@ class ServerStats:
         work = self.work.setdefault(origin, Work())
         if work.pid != pid:
             work.pid, work.told = pid, {}
-        for name in COUNTED:
-            if name in figures:
-                more = max(0, figures[name] - work.told.get(name, 0))
+        for name, figure in figures.items():
+            if name not in PLACES:
+                more = max(0, figure - work.told.get(name, 0))
                 work.total[name] = work.total.get(name, 0) + more
         work.told = dict(figures)
         if "log_bytes" in figures:
             work.log_bytes = int(figures["log_bytes"])
+        work.watermark = figures.get("watermark", work.watermark)
 
     def died(self, death: Death) -> None:
         self.deaths[death.kind] += 1
 
-    def recovered(self, origin: Origin, said: Mapping[str, Any], death: Death | None) -> None:
+    def recovered(
+        self, origin: Origin, said: Mapping[str, Any], death: Death | None, given: HandOver | None = None
+    ) -> None:
         """An instance is live again. The time since the death of the process before counts, where one was lost: it
         also holds what the conduit took to notice. A standby was promoted for a death on another server."""
         now = time.time()
@@ -77,9 +100,32 @@ class ServerStats:
         if death is not None and not said["fresh"] and not said["promoted"]:
             since = max(now - death.at, said["ms"] / 1000)
             found["since_death_ms"] = round(since * 1000, 1)
-            self.failovers += 1
-            self.failover_seconds += since
-            for at, bound in enumerate(BUCKETS):
-                self.failover_buckets[at] += since <= bound
+            found["death"] = {"kind": death.kind, "pid": death.pid, "at": death.at}
+            self.failovers.observe(since)
+        if given is not None:
+            found |= {"noticed_at": given.noticed, "replaced_at": given.replaced}
+        self._count(found)
         self.recoveries.append(found)
         append_bounded(self.path, json.dumps(found).encode() + b"\n")
+
+    def _count(self, found: Mapping[str, Any]) -> None:
+        kind = RecoveryKind.REPLACED
+        if found["promoted"] or found["fresh"]:
+            kind = RecoveryKind.PROMOTED if found["promoted"] else RecoveryKind.TASK
+        self.recovered_by[kind] += 1
+        self.repeated += found["repeated"]
+        for phase, seconds in phases_of(found).items():
+            count, total = self.phases.get(phase, (0, 0.0))
+            self.phases[phase] = count + 1, total + seconds
+
+
+def phases_of(recovery: Mapping[str, Any]) -> dict[str, float]:
+    """The phases of a recovery in their order, in seconds, as far as they are known: `notice`, from the death until its
+    conduit comes; `replace`, until another process has the connection; then what that process did."""
+    found = {}
+    noticed, death = recovery.get("noticed_at"), recovery.get("death")
+    if noticed is not None:
+        if death is not None:
+            found["notice"] = max(0.0, noticed - death["at"])
+        found["replace"] = max(0.0, recovery["replaced_at"] - noticed)
+    return found | {phase: ms / 1000 for phase, ms in recovery["phases"].items()}

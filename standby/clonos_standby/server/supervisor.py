@@ -61,7 +61,7 @@ from clonos_standby.server.fences import FenceTable
 from clonos_standby.server.lifeline import Lifelines
 from clonos_standby.server.log import log
 from clonos_standby.server.processes import kill_group, look_at, oom_kills, resident_bytes, wait_for
-from clonos_standby.server.server_stats import ServerStats
+from clonos_standby.server.server_stats import HandOver, ServerStats
 from clonos_standby.server.spares import Spare, fork_spare
 
 DUMP_SECONDS = 0.25
@@ -111,6 +111,7 @@ class _Connection:
 
     sock: socket.socket
     said: Hello
+    since: float
 
 
 class Supervisor:
@@ -140,6 +141,7 @@ class Supervisor:
         self._children: dict[int, Replica] = {}
         self._placement: HostPlacement[Replica, _Connection] = HostPlacement(self, self._fence_table.fences)
         self._recovering: set[Origin] = set()
+        self._given: dict[Origin, HandOver] = {}
         self._oom_seen = oom_kills()
         lifelines = Lifelines.if_possible(_LIFELINES)
         self._notice = None if lifelines is None else DeathNotice(loop, lifelines, self._dying, self._living)
@@ -149,7 +151,7 @@ class Supervisor:
 
     def connect(self, sock: socket.socket, hello: Hello) -> None:
         """A conduit with a good token."""
-        connection = _Connection(sock, hello)
+        connection = _Connection(sock, hello, time.time())
         try:
             self._placement.connects(connection)
         except OSError as error:
@@ -175,6 +177,8 @@ class Supervisor:
         process.busy = hello.epoch
         if not hello.fresh and not hello.standby:
             self._recovering.add(hello.origin)
+        if not hello.standby:
+            self._given[hello.origin] = HandOver(connection.since, time.time())
         with _shortage_is_told():
             sock.setblocking(True)
             try:
@@ -310,7 +314,8 @@ class Supervisor:
         """For the status and the metrics: nothing here depends on them."""
         self._recovering.discard(origin)
         if isinstance(message, Recovered):
-            self.stats.recovered(origin, message.said, self._placement.last_death(origin))
+            death, given = self._placement.last_death(origin), self._given.pop(origin, None)
+            self.stats.recovered(origin, message.said, death, given)
             return
         figures = message.figures if isinstance(message, AtEnd) else message.said
         if figures is not None:
@@ -318,7 +323,9 @@ class Supervisor:
 
     def _promote(self, replica: Replica, hello: Hello) -> None:
         try:
+            now = time.time()
             answer = Granted(self._placement.promotes(replica, hello))
+            self._given[hello.origin] = HandOver(now, now)
         except StorageUnavailable as error:
             answer = Granted(False, cannot=error.message)
         with contextlib.suppress(ProtocolError):  # it is dead, which shows by itself
@@ -345,7 +352,7 @@ class Supervisor:
         if epoch is not None:
             report["epoch"] = epoch
         self.failures.append(report)
-        self.stats.failures += 1
+        self.stats.failures[error] += 1
 
     def _watch_output(self, replica: Replica) -> None:
         output = replica.spare.output
