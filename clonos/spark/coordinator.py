@@ -42,7 +42,7 @@ from clonos.spark.former_data import check_former_data
 from clonos.spark.kafka_topics import check_topics
 from clonos.spark.leadership import DriverLeadership
 from clonos.spark.query_snapshots import snapshots_inside
-from clonos.spark.remote_servers import executors_servers, reached_at, remote_servers
+from clonos.spark.remote_servers import executors_servers, metrics_place, reached_at, remote_servers
 from clonos.spark.settings import Settings
 from clonos.spark.sink_stores import SinkStores, index_of
 from clonos.spark.ticks import fitted
@@ -115,6 +115,7 @@ class Coordinator(QueryCoordinator):
         self._remote = remote_servers(settings, spread=spread)
         self._executors = executors if compiled.has_standbys() else None
         self._listen = reached_at(settings, driver_host if spread else "")
+        self._metrics = metrics_place(settings)
 
     # ------------------------------------------------------------------ life
 
@@ -189,7 +190,7 @@ class Coordinator(QueryCoordinator):
             determinants=(self._service.address,),
             faults=self._faults,
             names={node.number: node.name for node in self._topology.nodes},
-            metrics_port=self._settings.metrics_port,
+            metrics=self._metrics,
             damage_accepted=self._settings.on_gap is OnGap.AT_LEAST_ONCE
             and self._checkpoint.given_up().generation > 0,
             output_number_floor=self._checkpoint.given_up().numbers,

@@ -14,6 +14,7 @@ from clonos.spark.settings import PREFIX, Settings
 from clonos.wire.boundary import read_token
 from clonos.wire.tls import Tls
 from clonos_standby.cluster.leased_server import RemoteServers
+from clonos_standby.server.metrics_place import MetricsPlace
 
 TOKEN_FILE = "executors.token"
 _TLS_SETTINGS = f"{PREFIX}tls.ca, {PREFIX}tls.cert and {PREFIX}tls.key"
@@ -22,7 +23,7 @@ _TLS_SETTINGS = f"{PREFIX}tls.ca, {PREFIX}tls.cert and {PREFIX}tls.key"
 def remote_servers(settings: Settings, *, spread: bool) -> RemoteServers:
     """The replica services of the configuration, and how other hosts are talked to: those of the services, and, where
     tasks are `spread`, theirs. Raises ConfigurationError."""
-    tls = Tls.of(settings.tls_ca, settings.tls_cert, settings.tls_key, _TLS_SETTINGS)
+    tls = _tls(settings)
     if not settings.replica_servers or settings.on_executors:
         return RemoteServers(tls=tls if spread else None)
     if not settings.replica_token_file:
@@ -36,6 +37,23 @@ def remote_servers(settings: Settings, *, spread: bool) -> RemoteServers:
         token_file=os.path.abspath(settings.replica_token_file),
         tls=tls,
     )
+
+
+def metrics_place(settings: Settings) -> MetricsPlace | None:
+    """Where the first replica server has its page of metrics. Raises ConfigurationError."""
+    if settings.metrics_port is None:
+        return None
+    return MetricsPlace.of(
+        settings.metrics_host,
+        settings.metrics_port,
+        settings.metrics_token_file,
+        _tls(settings),
+        f"{PREFIX}metrics.token.file",
+    )
+
+
+def _tls(settings: Settings) -> Tls | None:
+    return Tls.of(settings.tls_ca, settings.tls_cert, settings.tls_key, _TLS_SETTINGS)
 
 
 def executors_servers(remote: RemoteServers, services: ExecutorServices, data: str) -> RemoteServers:

@@ -17,6 +17,7 @@ from clonos.protocol.recovery.causal.delta_journal import FULL
 from clonos.protocol.recovery.on_gap import OnGap
 from clonos.spark.plan import STANDBY
 from clonos_standby.server.log import LogFormat
+from clonos_standby.server.metrics_place import LOOPBACK
 
 PREFIX = "spark.clonos."
 
@@ -97,6 +98,12 @@ def _member_of(kind: type[Enum]) -> Reader:
 
 def _port(text: str) -> int | None:
     return None if text.strip().lower() == "off" else int(_number(0, 65_535).read(text))
+
+
+def _host(text: str) -> str:
+    if not text.strip():
+        raise ValueError
+    return text.strip()
 
 
 EXECUTORS = ("executors",)
@@ -270,8 +277,26 @@ class Settings:
             "metrics.port",
             "off",
             Reader(_port, "off, or a port from 0 to 65,535"),
-            "Where the replica server answers `GET /metrics` on 127.0.0.1, in Prometheus' text format; 0 is any free "
-            "port, which `clonos status` shows",
+            "Where the replica server answers `GET /metrics` in Prometheus' text format; 0 is any free port, which "
+            "`clonos status` shows. A second server on the driver's host has the port after it",
+        )
+    )
+    metrics_host: str = field(
+        metadata=_setting(
+            "metrics.host",
+            LOOPBACK,
+            Reader(_host, "a name or address"),
+            "Address of the driver's host at which it answers. One that other hosts reach needs "
+            "`spark.clonos.metrics.token.file`; there it is `https`, where `spark.clonos.tls.*` are set",
+        )
+    )
+    metrics_token_file: str = field(
+        metadata=_setting(
+            "metrics.token.file",
+            "",
+            Reader(str, "a path, or none"),
+            "File with the token that readers of the metrics show (`Authorization: Bearer`). `none`: no token is "
+            "asked for at an address that other hosts reach",
         )
     )
     replica_servers: tuple[str, ...] = field(

@@ -76,6 +76,7 @@ class _Addresses(TypedDict):
     """Of the determinant service."""
     grpc_pid: int | None
     metrics: str | None
+    """Where its page of metrics is; of a server on another host, that of its replica service."""
 
 
 class SupervisorStatus(_Processes):
@@ -109,6 +110,7 @@ class OtherServer(TypedDict):
     started: float
     resident: int | None
     place: str | None
+    metrics: str | None
 
 
 class ServersStatus(_Processes, _Addresses):
@@ -167,6 +169,7 @@ def merged(first: PlacedStatus, *others: PlacedStatus) -> ServersStatus:
                 "started": other["started"],
                 "resident": other["resident"],
                 "place": other["place"],
+                "metrics": other["metrics"],
             }
             for other in others
         ],

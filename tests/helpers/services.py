@@ -35,6 +35,7 @@ class Service:
         port: int = 0,
         until_eof: bool = False,
         stdin: int | None = None,
+        more: tuple[str, ...] = (),
     ) -> None:
         folder.mkdir(exist_ok=True)
         self.data = folder / "data"
@@ -45,6 +46,7 @@ class Service:
         command += ["--token-file", str(self.token_file)]
         if tls is not None:
             command += ["--tls-ca", tls.ca, "--tls-cert", tls.cert, "--tls-key", tls.key]
+        command += more
         if until_eof:
             command.append("--until-eof")
         path = os.pathsep.join([str(HELPERS), str(HELPERS.parent / "e2e"), *filter(None, sys.path)])
@@ -60,6 +62,7 @@ class Service:
         assert self.process.stdout is not None
         line = self.process.stdout.readline().decode()
         assert line.startswith("replica service at "), (line, self.errors.read_text())
+        self.said = line.strip()
         self.address = line.split()[3].rstrip(",")
 
     @property

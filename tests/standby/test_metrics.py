@@ -6,20 +6,24 @@ import os
 import re
 import signal
 import socket
+import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from services import Authority
 from standby_conduit import PATIENCE, SPEC, Conduit, until
 
 from clonos.errors import ConfigurationError
+from clonos.spark.remote_servers import metrics_place
 from clonos.spark.settings import read_settings
 from clonos_standby.cluster.launcher import ReplicaServer
 from clonos_standby.server import endpoint, running
 from clonos_standby.server.endpoint import Endpoint
 from clonos_standby.server.event_loop import Loop
+from clonos_standby.server.metrics_place import MetricsPlace
 
 QUERY = 'query="tests"'
 NAME = 'the "first" \\ one'
@@ -29,7 +33,7 @@ SAMPLE = re.compile(r'clonos_\w+(\{\w+="(\\.|[^"\\])*"(,\w+="(\\.|[^"\\])*")*\})
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReplicaServer]:
     data = tmp_path_factory.mktemp("data")
-    spec = {**SPEC, "metrics_port": 0, "names": {1: NAME}}
+    spec = {**SPEC, "metrics": {}, "names": {1: NAME}}
     with ReplicaServer(spec, data, entry="standby_replica:main", determinants=False) as started:
         yield started
 
@@ -145,7 +149,7 @@ def test_a_port_that_is_taken_is_tried_again(monkeypatch: pytest.MonkeyPatch) ->
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         loop = Loop()
-        page = Endpoint(loop, port, lambda: "", "text/plain", loop.stop)
+        page = Endpoint(loop, MetricsPlace(port=port), lambda: "", "text/plain", lambda at: loop.stop())
         assert page.address is None
         loop.later(0.05, taken.close)
         loop.run()
@@ -162,3 +166,57 @@ def test_the_setting() -> None:
     for wrong in ("on", "-1", "70000", ""):
         with pytest.raises(ConfigurationError, match="off, or a port"):
             read_settings({key: wrong})
+
+
+def get(url: str, token: str | None = None, context: ssl.SSLContext | None = None) -> tuple[int, str]:
+    """Status and text, as a scraper gets them."""
+    asked = urllib.request.Request(url)  # a server of this test
+    if token is not None:
+        asked.add_header("Authorization", f"Bearer {token}")
+    try:
+        with urllib.request.urlopen(asked, timeout=PATIENCE, context=context) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as refused:
+        with refused:
+            return refused.code, refused.headers["WWW-Authenticate"]
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_a_page_for_other_hosts_asks_for_its_token(tmp_path: Path, encrypted: bool) -> None:
+    """At all addresses of this host, by its name."""
+    (tmp_path / "token").write_text("secret\n")
+    tls = Authority(tmp_path / "tls").issue("host", "DNS:localhost") if encrypted else None
+    place = MetricsPlace.of("0.0.0.0", 0, str(tmp_path / "token"), tls, "the setting")
+    spec = {**SPEC, "metrics": place.to_dict()}
+    with ReplicaServer(spec, tmp_path / "data", entry="standby_replica:main", determinants=False) as server:
+        scheme, port = re.fullmatch(r"(https?)://0\.0\.0\.0:(\d+)/metrics", address(server)).groups()  # type: ignore[union-attr]
+        assert scheme == ("https" if encrypted else "http")
+        url = f"{scheme}://localhost:{port}/metrics"
+        context = ssl.create_default_context(cafile=tls.ca) if tls is not None else None
+        silent = socket.create_connection(("localhost", int(port)))
+        assert get(url, context=context) == get(url, "secre", context) == (401, "Bearer")
+        status, text = get(url, "secret", context)
+        silent.close()
+    assert status == 200 and "clonos_replicas" in text
+
+
+def test_a_page_that_others_reach_is_refused_without_a_token_until_that_is_said(tmp_path: Path) -> None:
+    key = "spark.clonos.metrics"
+    given = {f"{key}.port": "0", f"{key}.host": "0.0.0.0"}
+    with pytest.raises(ConfigurationError, match="open to everyone") as refused:
+        metrics_place(read_settings(given))
+    (said,) = re.findall(r"say (\S+)=(\S+)", str(refused.value))
+    assert metrics_place(read_settings({**given, said[0]: said[1]})) == MetricsPlace(host="0.0.0.0")
+    (tmp_path / "token").write_text("secret")
+    place = metrics_place(read_settings({**given, said[0]: str(tmp_path / "token")}))
+    assert place is not None and place.token == "secret"
+    assert metrics_place(read_settings({f"{key}.port": "9400"})) == MetricsPlace(port=9400)
+    assert metrics_place(read_settings({})) is None
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        metrics_place(read_settings({**given, said[0]: str(tmp_path / "gone")}))
+
+
+@pytest.mark.parametrize("said", [{"port": 70_000}, {"prot": 1}])
+def test_a_place_that_is_none_is_refused(said: dict[str, int]) -> None:
+    with pytest.raises(ConfigurationError, match="page of metrics"):
+        MetricsPlace.from_dict(said)

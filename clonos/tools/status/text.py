@@ -39,7 +39,7 @@ def render(said: dict[str, Any], now: float) -> str:
             f"up {span(now - other['started'])}, {size(other['resident'])}"
             for other in said["others"]
         ),
-        *([f"metrics at {server['metrics']}"] if server["metrics"] else []),
+        *_metrics([server, *said["others"]]),
         "",
         *table(_HEAD, _rows(said["operators"])),
         "",
@@ -63,6 +63,12 @@ def _epochs(said: dict[str, Any], now: float) -> str:
         committed = f"epoch {said['committed']} committed{ago}"
     running = f"epoch {said['epoch']} under way" if said["epoch"] is not None else "no epoch under way"
     return f"{committed}, {running}"
+
+
+def _metrics(servers: list[dict[str, Any]]) -> list[str]:
+    """Queries of one service share its page."""
+    found = dict.fromkeys(server["metrics"] for server in servers if server["metrics"])
+    return [f"metrics at {', '.join(found)}"] if found else []
 
 
 def _spares(pids: Sequence[int]) -> str:

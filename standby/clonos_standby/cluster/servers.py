@@ -100,7 +100,7 @@ class ReplicaServers:
             Path(spec.data, server_directory.FILE).unlink(missing_ok=True)  # of an earlier start
             for number in range(servers):
                 data = str(server_folder(Path(spec.data), number))
-                self._local.append(self._started({**spec.to_document(), "data": data}, data, entry))
+                self._local.append(self._started(self._document(number, data), data, entry))
             self._start_named(placement)
             if spec.told:
                 self._tell_holders()
@@ -108,6 +108,13 @@ class ReplicaServers:
         except BaseException:
             self.stop()
             raise
+
+    def _document(self, number: int, data: str) -> Mapping[str, Any]:
+        """What a server of this host is told. Each has a page of metrics, at one port after the other."""
+        document, place = {**self._spec.to_document(), "data": data}, self._spec.metrics
+        if place is not None and place.port:
+            document["metrics"] = replace(place, port=place.port + number).to_dict()
+        return document
 
     def _started(self, document: Mapping[str, Any], data: str, entry: str | None) -> ReplicaServer:
         return ReplicaServer(

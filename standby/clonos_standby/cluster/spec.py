@@ -25,6 +25,7 @@ from clonos.storage.object_store import Options
 from clonos.wire.tls import Tls
 from clonos_standby.cluster.spec_file import VERSION, read_document
 from clonos_standby.server.log import LogFormat
+from clonos_standby.server.metrics_place import MetricsPlace
 
 EventColumn: TypeAlias = tuple[int, int]
 """A column of event time, and the delay of its watermark in microseconds."""
@@ -131,7 +132,7 @@ class QuerySpec:
     told: bool = False  # the driver says where determinant services are, since they are on several hosts
     faults: str = ""  # scripted faults, JSON
     names: dict[int, str] = field(default_factory=dict)  # of operators and sinks, for status and metrics
-    metrics_port: int | None = None  # of the replica server; 0 is any free one
+    metrics: MetricsPlace | None = None  # the page of the first replica server
     output_number_floor: OutputNumber = NO_OUTPUT  # rows up to here belong to a history that was given up
     damage_accepted: bool = (
         False  # the history was given up, and the user has chosen to go on over what is damaged
@@ -171,7 +172,7 @@ class QuerySpec:
             "told": self.told,
             "faults": self.faults,
             "names": self.names,
-            "metrics_port": self.metrics_port,
+            "metrics": self.metrics.to_dict() if self.metrics is not None else None,
             "numbers_from": self.output_number_floor,
             "damage_accepted": self.damage_accepted,
             "listen": self.listen,
@@ -201,7 +202,7 @@ def load(path: str) -> QuerySpec:
             told=said.get("told", False),
             faults=said.get("faults", ""),
             names=said.get("names", {}),
-            metrics_port=said.get("metrics_port"),
+            metrics=MetricsPlace.from_dict(said.get("metrics")),
             output_number_floor=OutputNumber(said.get("numbers_from", NO_OUTPUT)),
             damage_accepted=said.get("damage_accepted", False),
             listen=said.get("listen", "127.0.0.1"),

@@ -21,6 +21,7 @@ import stat
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from clonos.errors import ClonosError, ConfigurationError
 from clonos.wire.admin_messages import (
@@ -45,13 +46,16 @@ from clonos_standby.replica import holders
 from clonos_standby.replica.holders import PORT_FILE
 from clonos_standby.server import running, spares
 from clonos_standby.server.acceptor import Acceptor
-from clonos_standby.server.endpoint import Endpoint
 from clonos_standby.server.event_loop import Loop, Timer
 from clonos_standby.server.listeners import bind_tcp, bind_unix
 from clonos_standby.server.log import Level, log, name_operators
+from clonos_standby.server.metrics_place import MetricsPlace
 from clonos_standby.server.processes import go_on_when_parent_dies, raise_descriptor_limit
 from clonos_standby.server.sidecar import Sidecar
 from clonos_standby.server.supervisor import Supervisor
+
+if TYPE_CHECKING:
+    from clonos_standby.server.endpoint import Endpoint
 
 DEFAULT_ENTRY = "clonos_standby.replica.process:main"
 GATE_PORT_FILE = "gate.port"
@@ -93,6 +97,7 @@ class Server:
             timeout=options.hello_timeout,
         )
         self.supervisor.acceptor = self.acceptor
+        self._metrics_place = MetricsPlace.from_dict(self.spec.get("metrics"))
         self.metrics = self._open_metrics()
         self._parent = os.getppid()
         self._lease: float = options.lease
@@ -176,14 +181,12 @@ class Server:
                 os.write(1, json.dumps(line).encode() + b"\n")
 
     def _open_metrics(self) -> Endpoint | None:
-        port = self.spec.get("metrics_port")
-        if port is None:
+        place = self._metrics_place
+        if place is None:
             return None
-        if not isinstance(port, int) or isinstance(port, bool) or not 0 <= port <= 65535:
-            raise ConfigurationError(f"metrics_port is {port!r}; a port is expected")
-        from clonos_standby.server import (
-            metrics,  # its library takes time to load, which a server without them saves
-        )
+        # Their libraries take time to load, which a server without them saves.
+        from clonos_standby.server import metrics
+        from clonos_standby.server.endpoint import Endpoint
 
         names = self.spec.get("names", {})
         query, supervisor = str(self.spec.get("query", "")), self.supervisor
@@ -191,9 +194,9 @@ class Server:
         def page() -> str:
             return metrics.render(query, supervisor.status(), supervisor.stats, names)
 
-        return Endpoint(self.loop, port, page, metrics.CONTENT_TYPE, self._metrics_opened)
+        return Endpoint(self.loop, place, page, metrics.CONTENT_TYPE, self._metrics_opened)
 
-    def _metrics_opened(self) -> None:
+    def _metrics_opened(self, _address: str) -> None:
         if self._announced:
             self._tell_operators()
 
@@ -287,12 +290,12 @@ class Server:
                 self.loop.later(0.0, self.loop.stop)
 
     def _status(self) -> ServerStatus:
-        sidecar = self.sidecar.process
+        sidecar, place = self.sidecar.process, self._metrics_place
         return {
             **self.supervisor.status(),
             "grpc": self.sidecar.address,
             "grpc_pid": sidecar.pid if sidecar else None,
-            "metrics": self.metrics.address if self.metrics is not None else None,
+            "metrics": (place.shown_as if place else "") or (self.metrics.address if self.metrics else None),
         }
 
 

@@ -17,6 +17,7 @@ from clonos.wire.replica_client import ReplicaClient
 from clonos.wire.replica_service import ReplicaService
 from clonos.wire.tls import Tls
 from clonos_standby.server.event_loop import Loop
+from clonos_standby.server.metrics_place import MetricsPlace
 from clonos_standby.service.replica_service import Service
 
 LEASE_SECONDS = 10.0
@@ -44,6 +45,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="a query whose driver is silent for so long is ended (default: %(default)g)",
     )
+    parser.add_argument(
+        "--metrics",
+        metavar="HOST:PORT",
+        help="answer GET /metrics there, with the numbers of all queries; port 0 is any free one",
+    )
+    parser.add_argument(
+        "--metrics-token-file",
+        default="",
+        metavar="FILE",
+        help="file with the token that readers of the metrics show; none: no token is asked for",
+    )
     for name, what in (("ca", "certificates to trust"), ("cert", "certificate to show"), ("key", "its key")):
         parser.add_argument(
             f"--tls-{name}", metavar="PEM", help=f"{what}; without TLS, use a trusted network"
@@ -70,18 +82,51 @@ def run(arguments: argparse.Namespace) -> int:
         raise ConfigurationError("there is no --data", hint="Name a directory where queries keep their logs")
     if arguments.slots < 1 or arguments.lease <= 0:
         raise ConfigurationError("--slots and --lease must be above 0")
+    place = _metrics_place(arguments, tls)
     with locked(arguments.data):
-        service = Service(arguments.data, host, arguments.slots, arguments.lease, tls)
+        service = Service(
+            arguments.data, host, arguments.slots, arguments.lease, tls, has_metrics=place is not None
+        )
         try:
             asked = ReplicaService(service, token, host, port, tls)
-            with contextlib.closing(_end(arguments.until_eof)) as end:
-                print(f"replica service at {asked.address}, {arguments.slots} slots", flush=True)
+            with contextlib.closing(_end(arguments.until_eof)) as end, _page(end, place, service):
+                said = f", metrics at {service.metrics}" if service.metrics else ""
+                print(f"replica service at {asked.address}, {arguments.slots} slots{said}", flush=True)
                 end.run()
                 service.close()
                 asked.stop()
         finally:
             service.close()
     return 0
+
+
+def _metrics_place(arguments: argparse.Namespace, tls: Tls | None) -> MetricsPlace | None:
+    if arguments.metrics is None:
+        return None
+    host, port = address(arguments.metrics)
+    return MetricsPlace.of(host, port, arguments.metrics_token_file, tls, "--metrics-token-file")
+
+
+@contextlib.contextmanager
+def _page(loop: Loop, place: MetricsPlace | None, service: Service) -> Iterator[None]:
+    """The page of metrics, on the loop that otherwise only waits for the end."""
+    if place is None:
+        yield
+        return
+    from clonos_standby.server.endpoint import Endpoint
+    from clonos_standby.service import metrics_page
+
+    def text() -> str:
+        return metrics_page.render(service.describe(), service.metrics_addresses())
+
+    def opened(at: str) -> None:
+        service.metrics = at
+
+    page = Endpoint(loop, place, text, metrics_page.CONTENT_TYPE, opened)
+    try:
+        yield
+    finally:
+        page.close()
 
 
 def _end(until_eof: bool) -> Loop:

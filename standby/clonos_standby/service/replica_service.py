@@ -35,7 +35,9 @@ from clonos.wire.strikes import FaultCommand, Kind, NoProcess
 from clonos.wire.tls import Tls
 from clonos_standby.cluster.launcher import ReplicaServer
 from clonos_standby.cluster.spec_file import VERSION
+from clonos_standby.server import running
 from clonos_standby.server.log import Level, log
+from clonos_standby.server.metrics_place import MetricsPlace
 from clonos_standby.server.strike import strike
 from clonos_standby.service.environment import differences, environment
 from clonos_standby.service.membership import SET_ASIDE, begin_membership
@@ -64,14 +66,24 @@ class Service:
     """What the service does; `clonos.wire.replica_service` is how it is asked."""
 
     def __init__(
-        self, data: Path, host: str, slots: int, lease: float, tls: Tls | None, entry: str | None = None
+        self,
+        data: Path,
+        host: str,
+        slots: int,
+        lease: float,
+        tls: Tls | None,
+        entry: str | None = None,
+        has_metrics: bool = False,
     ) -> None:
+        """With metrics, its servers have pages for this host, which `metrics_addresses` names."""
         self._data = data
         self._host = host
         self._slots = slots
         self._lease = lease
         self._tls = tls
         self._entry = entry
+        self._has_metrics = has_metrics
+        self.metrics: str | None = None  # the address of the page of all queries
         self._environment = environment()
         self._lock = threading.Lock()
         self._hosted: dict[str, _Hosted] = {}
@@ -121,6 +133,7 @@ class Service:
         with self._lock:
             hosted = list(self._hosted.values())
         return {
+            "metrics": self.metrics,
             "slots": self._slots,
             "free": self._slots - sum(one.instances for one in hosted),
             "environment": self._environment,
@@ -135,6 +148,13 @@ class Service:
                 for one in hosted
             ],
         }
+
+    def metrics_addresses(self) -> list[tuple[str, str]]:
+        """The pages of the servers that run, by query."""
+        with self._lock:
+            servers = {one.query: one.server for one in self._hosted.values()}
+        found = {query: running.read(server.data) for query, server in servers.items() if server is not None}
+        return [(query, said.metrics) for query, said in found.items() if said is not None and said.metrics]
 
     def strike(self, query: str, command: FaultCommand, name: str, gone: Callable[[], bool]) -> Iterator[str]:
         """One that is cut off is not answered to either, nor tidied up: its server sees to its lease by itself."""
@@ -227,6 +247,7 @@ class Service:
             "faults": "",
             "listen": self._host,
             "tls": self._tls.to_dict() if self._tls is not None else None,
+            "metrics": MetricsPlace(shown_as=self.metrics or "").to_dict() if self._has_metrics else None,
         }
 
         def started(port: int) -> ReplicaServer:
