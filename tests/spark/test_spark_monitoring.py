@@ -1,0 +1,105 @@
+"""A real Prometheus reads the page of a real query whose replicas die, and evaluates the board and the alerts."""
+
+from __future__ import annotations
+
+import socket
+import urllib.parse
+from pathlib import Path
+from typing import Any
+
+import pytest
+from monitoring import ALERTS, asked_for, documented, expressions
+from prometheus_server import PrometheusServer, prometheus_server
+from services import Authority
+from streams import Place
+
+pytestmark = pytest.mark.spark
+
+ROWS = 600
+
+
+def targets(port: int, token: Path, ca: str) -> dict[str, Any]:
+    """A configuration as deploy/prometheus/scrape.yml shows it, but in a hurry."""
+    return {
+        "global": {"scrape_interval": "500ms", "scrape_timeout": "500ms", "evaluation_interval": "500ms"},
+        "rule_files": [str(ALERTS)],
+        "scrape_configs": [
+            {
+                "job_name": "clonos",
+                "scheme": "https",
+                "tls_config": {"ca_file": ca},
+                "authorization": {"credentials_file": str(token)},
+                "static_configs": [{"targets": [f"localhost:{port}"]}],
+            }
+        ],
+    }
+
+
+def test_prometheus_sees_a_query_at_work_recover_and_end(place: Place, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("secret\n")
+    tls = Authority(tmp_path / "tls").issue("host", "DNS:localhost")
+    given = {"metrics.port": "0", "metrics.host": "0.0.0.0", "metrics.token.file": str(token)}
+    for name, value in {**given, "tls.ca": tls.ca, "tls.cert": tls.cert, "tls.key": tls.key}.items():
+        place.spark.conf.set(f"spark.clonos.{name}", value)
+    mapped = place.causal("n long").map(lambda row, ctx: (row.n,), "n long", name="maps")
+    place.write({"n": n} for n in range(ROWS))
+    query = place.start(mapped)
+    place.await_rows(ROWS)
+    address = urllib.parse.urlparse(query.causal_status()["metrics"])
+    assert address.port is not None
+    with prometheus_server(targets(address.port, token, tls.ca)) as prometheus:
+        place.until(lambda: prometheus.query("clonos_committed_epoch >= 0"), "Prometheus has the page")
+        place.kill()
+        place.write({"n": n} for n in range(ROWS))
+        place.await_rows(2 * ROWS)
+        place.until(lambda: prometheus.query('clonos_deaths_total{kind="signal"} >= 1'), "the death is seen")
+        place.until(lambda: prometheus.query("sum(clonos_recoveries_total) >= 1"), "the recovery is seen")
+        visible = f'sum(clonos_visible_rows_total{{operator="sink"}}) == {2 * ROWS}'
+        place.until(lambda: prometheus.query(visible), "all rows are counted")
+        check_names(prometheus)
+        (rules,) = prometheus.ask("rules")["groups"]
+        assert [each["lastError"] for each in rules["rules"] if each.get("lastError")] == []
+        for each in expressions():
+            prometheus.query(each)
+        (bundle,) = prometheus.query('sum(clonos_bundle_seconds_count{operator="sink"})')
+        assert int(bundle["value"][1]) >= 2
+        place.stop()
+        pending = 'ALERTS{alertname="ClonosPageMissing", alertstate="pending"}'
+        place.until(lambda: prometheus.query(pending), "the end is seen")
+
+
+def check_names(prometheus: PrometheusServer) -> None:
+    """Prometheus knows the metrics that the page is said to have, by the types that the board and the alerts need."""
+    known = prometheus.ask("metadata")
+    # What the page of a service has beside that of its queries.
+    here = {name for name in documented() if not name.startswith("clonos_service_")}
+    assert here == known.keys() - {name for name in known if not name.startswith("clonos_")}
+    there = {name for name in asked_for() if not name.startswith("clonos_service_")}
+    kafka = {name for name in there if name.startswith("clonos_kafka_")}
+    samples = set(prometheus.ask("label/__name__/values"))
+    assert there - samples <= kafka | {"clonos_standby_follows", "clonos_watermark_timestamp_seconds"}
+
+
+def test_a_second_server_has_the_next_port(place: Place) -> None:
+    port = two_free_ports()
+    place.spark.conf.set("spark.clonos.metrics.port", str(port))
+    place.spark.conf.set("spark.clonos.standby", "hot")
+    place.write({"n": n} for n in range(10))
+    query = place.start(place.causal("n long").map(lambda row, ctx: (row.n,), "n long", name="maps"))
+    place.await_rows(10)
+    status = query.causal_status()
+    shown = [status["metrics"], *(other["metrics"] for other in status["others"])]
+    assert shown == [f"http://127.0.0.1:{at}/metrics" for at in (port, port + 1)]
+
+
+def two_free_ports() -> int:
+    """The first of two that are free now, one after the other."""
+    while True:
+        with socket.create_server(("127.0.0.1", 0)) as one:
+            port = int(one.getsockname()[1])
+            try:
+                socket.create_server(("127.0.0.1", port + 1)).close()
+                return port
+            except OSError:
+                continue
