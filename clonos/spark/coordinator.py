@@ -42,6 +42,7 @@ from clonos.spark.former_data import check_former_data
 from clonos.spark.kafka_topics import check_topics
 from clonos.spark.leadership import DriverLeadership
 from clonos.spark.query_snapshots import snapshots_inside
+from clonos.spark.recovery_traces import RecoveryTraces, Target
 from clonos.spark.remote_servers import executors_servers, metrics_place, reached_at, remote_servers
 from clonos.spark.settings import Settings
 from clonos.spark.sink_stores import SinkStores, index_of
@@ -52,7 +53,7 @@ from clonos.storage.host_memberships import HostMemberships
 from clonos.storage.log_directory import claim_log_directory, note_start
 from clonos.storage.recovery_line_file import newest_line, write_line
 from clonos.wire.determinant_service import DeterminantServer
-from clonos.wire.server_status import QueryStatus
+from clonos.wire.server_status import QueryStatus, ServersStatus
 from clonos_standby.cluster.servers import Placement, ReplicaServers
 from clonos_standby.cluster.spec import QuerySpec, ReplicaSettings
 from clonos_standby.server.log import LogFormat, about, driver_writes_json
@@ -116,6 +117,8 @@ class Coordinator(QueryCoordinator):
         self._executors = executors if compiled.has_standbys() else None
         self._listen = reached_at(settings, driver_host if spread else "")
         self._metrics = metrics_place(settings)
+        self._traced = Target.of(settings.traces_endpoint)
+        self._traces: RecoveryTraces | None = None
 
     # ------------------------------------------------------------------ life
 
@@ -156,6 +159,8 @@ class Coordinator(QueryCoordinator):
         carry_out(self.begin_driver())
         if self._executors is not None:
             self._executors.await_answers()
+        if self._traced is not None:
+            self._traces = RecoveryTraces(self._traced, self.query, self._names, self._status)
         self._service = DeterminantServer(
             self._lookup, self._token, query=self.query, host=self._listen, tls=self._remote.tls
         )
@@ -163,7 +168,11 @@ class Coordinator(QueryCoordinator):
             self._servers = self._start_servers()
         except BaseException:
             self._service.stop()
+            if self._traces is not None:
+                self._traces.stop()
             raise
+        if self._traces is not None:
+            self._traces.start()
         self._watcher = threading.Thread(target=self._watch, name="clonos-commits", daemon=True)
         self._watcher.start()
 
@@ -189,7 +198,7 @@ class Coordinator(QueryCoordinator):
             nodes=nodes,
             determinants=(self._service.address,),
             faults=self._faults,
-            names={node.number: node.name for node in self._topology.nodes},
+            names=self._names,
             metrics=self._metrics,
             damage_accepted=self._settings.on_gap is OnGap.AT_LEAST_ONCE
             and self._checkpoint.given_up().generation > 0,
@@ -363,6 +372,8 @@ class Coordinator(QueryCoordinator):
         self._stopping.set()
         self._watcher.join()
         self._channels.stop()
+        if self._traces is not None:
+            self._traces.stop()
         self._servers.stop()
         self._service.stop()
         self._leadership.release()
@@ -391,6 +402,14 @@ class Coordinator(QueryCoordinator):
         path = os.path.join(self.data, "spill")
         os.makedirs(path, exist_ok=True)
         return path
+
+    @property
+    def _names(self) -> dict[int, str]:
+        return {node.number: node.name for node in self._topology.nodes}
+
+    def _status(self) -> ServersStatus:
+        """Of the servers that there are now."""
+        return self._servers.status()
 
     def status(self) -> QueryStatus:
         return {**self._servers.status(), "committed": self._checkpoint.committed(), "query": self.query}

@@ -16,6 +16,7 @@ from clonos.errors import ConfigurationError
 from clonos.protocol.recovery.causal.delta_journal import FULL
 from clonos.protocol.recovery.on_gap import OnGap
 from clonos.spark.plan import STANDBY
+from clonos.spark.recovery_traces import check_endpoint
 from clonos_standby.server.log import LogFormat
 from clonos_standby.server.metrics_place import LOOPBACK
 
@@ -297,6 +298,15 @@ class Settings:
             Reader(str, "a path, or none"),
             "File with the token that readers of the metrics show (`Authorization: Bearer`). `none`: no token is "
             "asked for at an address that other hosts reach",
+        )
+    )
+    traces_endpoint: str = field(
+        metadata=_setting(
+            "traces.endpoint",
+            "",
+            Reader(check_endpoint, "http(s)://HOST:PORT, with /v1/traces behind it for a receiver over HTTP"),
+            "OpenTelemetry receiver that gets a trace of each recovery, over gRPC (`http://collector:4317`) or HTTP "
+            "(`http://collector:4318/v1/traces`). Default: what the driver's `OTEL_EXPORTER_OTLP_*` say, if anything",
         )
     )
     replica_servers: tuple[str, ...] = field(

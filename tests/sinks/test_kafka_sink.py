@@ -111,6 +111,29 @@ def test_a_zombie_that_begins_again_only_delays_its_successor(place: Place) -> N
     assert place.rows() == expected(20)
 
 
+# ------------------------------------------------------------------ metrics
+
+
+def test_transactions_are_counted_by_how_they_end(place: Place) -> None:
+    with closing(opened(place.sink(), 1)) as writer:
+        writer.write(**bundle(1, 3))
+        with pytest.raises(SinkError, match="too large"):
+            writer.write(**{**bundle(4, 5), "rows": [("small", 1), ("x" * 2_000_000, 2)]})
+        writer.write(**bundle(4, 6))
+        said = {"sink_retries": 0, "kafka_committed": 2, "kafka_aborted": 1, "kafka_in_doubt": 0}
+        assert writer.counted() == said
+
+
+def test_what_a_writer_leaves_in_doubt_its_successor_counts(tmp_path: Path, broker: KafkaBroker) -> None:
+    place = Place(broker, "at_once")
+    status, _ = run_child(tmp_path, {**place.spec, "fence": 1, "crash": {"point": "send.after", "at": 2}})
+    assert status == KILLED
+    with closing(opened(place.sink(), 2)) as writer:
+        assert writer.counted()["kafka_in_doubt"] == 1
+    with closing(opened(Place(broker, "at_once").sink(), 1)) as fresh:
+        assert fresh.counted()["kafka_in_doubt"] == 0
+
+
 # ------------------------------------------------------------------ brokers
 
 

@@ -12,6 +12,9 @@ from monitoring import ALERTS, asked_for, documented, expressions
 from prometheus_server import PrometheusServer, prometheus_server
 from services import Authority
 from streams import Place
+from trace_receiver import attributes, over_grpc
+
+from clonos.testing.faults import Fault, Point, Strike, script
 
 pytestmark = pytest.mark.spark
 
@@ -81,16 +84,27 @@ def check_names(prometheus: PrometheusServer) -> None:
     assert there - samples <= kafka | {"clonos_standby_follows", "clonos_watermark_timestamp_seconds"}
 
 
-def test_a_second_server_has_the_next_port(place: Place) -> None:
+def test_a_second_server_has_the_next_port_and_the_promotion_of_a_standby_is_traced(place: Place) -> None:
     port = two_free_ports()
-    place.spark.conf.set("spark.clonos.metrics.port", str(port))
-    place.spark.conf.set("spark.clonos.standby", "hot")
-    place.write({"n": n} for n in range(10))
-    query = place.start(place.causal("n long").map(lambda row, ctx: (row.n,), "n long", name="maps"))
-    place.await_rows(10)
-    status = query.causal_status()
-    shown = [status["metrics"], *(other["metrics"] for other in status["others"])]
-    assert shown == [f"http://127.0.0.1:{at}/metrics" for at in (port, port + 1)]
+    with over_grpc() as received:
+        given = {"metrics.port": port, "standby": "hot", "traces.endpoint": received.endpoint}
+        for name, value in given.items():
+            place.spark.conf.set(f"spark.clonos.{name}", str(value))
+        place.write({"n": n} for n in range(100))
+        fault = Fault(point=Point.INPUT, strike=Strike.REPLICA, operator="maps", instance=0, after=20)
+        mapped = place.causal("n long").map(lambda row, ctx: (row.n,), "n long", name="maps")
+        query = place.start(mapped, **{"clonos.faults": script(fault)})
+        place.await_rows(100)
+        status = query.causal_status()
+        shown = [status["metrics"], *(other["metrics"] for other in status["others"])]
+        assert shown == [f"http://127.0.0.1:{at}/metrics" for at in (port, port + 1)]
+        place.stop()
+    roots = [attributes(span) for _, span in received.spans if not span.parent_span_id]
+    assert {"promoted", "replaced"} & {
+        root["clonos.recovery.kind"] for root in roots if root["clonos.operator"] == "maps"
+    }
+    assert all(root["clonos.fence"] for root in roots)
+    assert {"choose a replacement", "replay"} <= {span.name for _, span in received.spans}
 
 
 def two_free_ports() -> int:

@@ -268,7 +268,7 @@ class Replica:
         """The supervisor hears of a recovery at once, of the rest now and then."""
         now = time.monotonic()
         if host.recovered is not None:
-            self._say(Recovered(host.recovered))
+            self._say(Recovered({**host.recovered, "fence": Fence(self._hello.fence).text}))
             host.recovered = None
         if now >= self._figures_due:
             self._figures_due = now + FIGURES_SECONDS

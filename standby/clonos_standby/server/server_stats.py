@@ -31,6 +31,10 @@ WATCHED = ("DivergenceError", "GapError", "LogConflict", "PoisonRecord")
 """Errors of failed tasks that a query cannot go on from exactly; shown also as long as there are none."""
 
 
+NOTICE, REPLACE = "notice", "replace"
+"""Phases of a recovery before the process that replaces another begins."""
+
+
 class RecoveryKind(StrEnum):
     """What made an instance recover."""
 
@@ -109,14 +113,17 @@ class ServerStats:
         append_bounded(self.path, json.dumps(found).encode() + b"\n")
 
     def _count(self, found: Mapping[str, Any]) -> None:
-        kind = RecoveryKind.REPLACED
-        if found["promoted"] or found["fresh"]:
-            kind = RecoveryKind.PROMOTED if found["promoted"] else RecoveryKind.TASK
-        self.recovered_by[kind] += 1
+        self.recovered_by[kind_of(found)] += 1
         self.repeated += found["repeated"]
         for phase, seconds in phases_of(found).items():
             count, total = self.phases.get(phase, (0, 0.0))
             self.phases[phase] = count + 1, total + seconds
+
+
+def kind_of(recovery: Mapping[str, Any]) -> RecoveryKind:
+    if recovery["promoted"]:
+        return RecoveryKind.PROMOTED
+    return RecoveryKind.TASK if recovery["fresh"] else RecoveryKind.REPLACED
 
 
 def phases_of(recovery: Mapping[str, Any]) -> dict[str, float]:
@@ -126,6 +133,6 @@ def phases_of(recovery: Mapping[str, Any]) -> dict[str, float]:
     noticed, death = recovery.get("noticed_at"), recovery.get("death")
     if noticed is not None:
         if death is not None:
-            found["notice"] = max(0.0, noticed - death["at"])
-        found["replace"] = max(0.0, recovery["replaced_at"] - noticed)
+            found[NOTICE] = max(0.0, noticed - death["at"])
+        found[REPLACE] = max(0.0, recovery["replaced_at"] - noticed)
     return found | {phase: ms / 1000 for phase, ms in recovery["phases"].items()}
