@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import urllib.parse
+import urllib.request
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +17,14 @@ from services import Authority
 from streams import Place
 from trace_receiver import attributes, over_grpc
 
+from clonos import cli
 from clonos.testing.faults import Fault, Point, Strike, script
 
 pytestmark = pytest.mark.spark
 
 ROWS = 600
+BEGUN = datetime(2026, 1, 1).timestamp()
+"""Of event time, in the time zone of this process, which is the session's."""
 
 
 def targets(port: int, token: Path, ca: str) -> dict[str, Any]:
@@ -84,17 +90,26 @@ def check_names(prometheus: PrometheusServer) -> None:
     assert there - samples <= kafka | {"clonos_standby_follows", "clonos_watermark_timestamp_seconds"}
 
 
-def test_a_second_server_has_the_next_port_and_the_promotion_of_a_standby_is_traced(place: Place) -> None:
+def test_a_second_server_has_the_next_port_and_the_promotion_of_a_standby_is_traced(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
     port = two_free_ports()
     with over_grpc() as received:
         given = {"metrics.port": port, "standby": "hot", "traces.endpoint": received.endpoint}
         for name, value in given.items():
             place.spark.conf.set(f"spark.clonos.{name}", str(value))
-        place.write({"n": n} for n in range(100))
+        place.write({"n": n, "at": f"2026-01-01 00:00:{n % 60:02}"} for n in range(100))
         fault = Fault(point=Point.INPUT, strike=Strike.REPLICA, operator="maps", instance=0, after=20)
-        mapped = place.causal("n long").map(lambda row, ctx: (row.n,), "n long", name="maps")
+        timed = place.causal("n long, at timestamp").withWatermark("at", "1 second")
+        mapped = timed.map(lambda row, ctx: (row.n,), "n long", name="maps")
         query = place.start(mapped, **{"clonos.faults": script(fault)})
         place.await_rows(100)
+        assert cli.main(["status", str(place.checkpoint)]) == 0
+        assert (
+            f"metrics at http://127.0.0.1:{port}/metrics, http://127.0.0.1:{port + 1}/"
+            in capsys.readouterr().out
+        )
+        place.until(lambda: 0 < watermark(port) - BEGUN < 60, "event time is told")
         status = query.causal_status()
         shown = [status["metrics"], *(other["metrics"] for other in status["others"])]
         assert shown == [f"http://127.0.0.1:{at}/metrics" for at in (port, port + 1)]
@@ -105,6 +120,15 @@ def test_a_second_server_has_the_next_port_and_the_promotion_of_a_standby_is_tra
     }
     assert all(root["clonos.fence"] for root in roots)
     assert {"choose a replacement", "replay"} <= {span.name for _, span in received.spans}
+
+
+def watermark(port: int) -> float:
+    """How far the first instance is, in seconds since 1970; 0 where that is not told yet."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
+        found = re.search(
+            r'^clonos_watermark_timestamp_seconds\{.*"0".*\} (\S+)$', answer.read().decode(), re.M
+        )
+    return float(found[1]) if found else 0.0
 
 
 def two_free_ports() -> int:
