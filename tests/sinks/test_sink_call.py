@@ -105,6 +105,7 @@ def test_a_failure_that_can_go_away_is_tried_again(mode: str, tmp_path: Path) ->
     with closing(opened(made(outside, tmp_path, mode, patience=120))) as writer:
         writer._patience = Patience(30, sleep=lambda _: None)
         writer.write(**bundle(1, 4))
+        assert writer.counted() == {"sink_retries": 3}
     if mode == "checkable":
         assert outside.rows == rows(1, 4)
     else:

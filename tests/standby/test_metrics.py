@@ -17,8 +17,10 @@ from services import Authority
 from standby_conduit import PATIENCE, SPEC, Conduit, until
 
 from clonos.errors import ConfigurationError
+from clonos.protocol.ids import Origin
 from clonos.spark.remote_servers import metrics_place
 from clonos.spark.settings import read_settings
+from clonos.wire.admin_messages import Done, ReportFailure
 from clonos_standby.cluster.launcher import ReplicaServer
 from clonos_standby.server import endpoint, running
 from clonos_standby.server.endpoint import Endpoint
@@ -107,6 +109,13 @@ def test_a_scraper_sees_who_runs_who_died_and_how_long_it_took(server: ReplicaSe
     assert took["replay"] == 0.006 and took["notice"] >= 0 and took["replace"] > 0
     buckets = [count for name, count in seen.items() if name.startswith("clonos_failover_seconds_bucket")]
     assert buckets == sorted(buckets)
+
+
+def test_failed_tasks_are_counted_by_their_error(server: ReplicaServer) -> None:
+    for _ in range(2):
+        report = ReportFailure(Origin.of(1, 0), generation=1, epoch=3, error="GapError", message="a gap")
+        server._ask(report, Done)
+    assert scrape(server)[f'clonos_failures_total{{error="GapError",{QUERY}}}'] == 2
 
 
 @pytest.mark.parametrize(

@@ -88,8 +88,8 @@ def run(arguments: argparse.Namespace) -> int:
             arguments.data, host, arguments.slots, arguments.lease, tls, has_metrics=place is not None
         )
         try:
-            asked = ReplicaService(service, token, host, port, tls)
             with contextlib.closing(_end(arguments.until_eof)) as end, _page(end, place, service):
+                asked = ReplicaService(service, token, host, port, tls)
                 said = f", metrics at {service.metrics}" if service.metrics else ""
                 print(f"replica service at {asked.address}, {arguments.slots} slots{said}", flush=True)
                 end.run()
