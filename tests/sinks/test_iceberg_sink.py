@@ -85,19 +85,16 @@ def test_a_writer_dies_while_it_begins(tmp_path: Path, place: Place) -> None:
 
 
 def test_two_processes_race(tmp_path: Path, place: Place) -> None:
-    race(tmp_path, place.spec, 100)
-    assert place.rows() == expected(100)
+    race(tmp_path, place.spec, 60)
+    assert place.rows() == expected(60)
 
 
-@pytest.mark.parametrize(("moment", "done"), [("commit", 10), ("committed", 20)])
-def test_a_stopped_writer_cannot_keep_its_successor_out(
-    tmp_path: Path, place: Place, moment: str, done: int
-) -> None:
+def test_a_stopped_writer_cannot_keep_its_successor_out(tmp_path: Path, place: Place) -> None:
     """It hangs with everything written but the commit. What it has written is removed meanwhile."""
-    hang = {"crash": {"point": f"iceberg.{moment}", "at": 2}}
+    hang = {"crash": {"point": "iceberg.commit", "at": 2}}
     with stopped_writer(tmp_path, {**place.spec, **hang}) as (zombie, said):
         status, after = run_child(tmp_path, {**place.spec, "fence": 2})
-        assert (status, after[0]["at"], after[-1]["at"]) == (0, done, UPTO)
+        assert (status, after[0]["at"], after[-1]["at"]) == (0, 10, UPTO)
         place.sink().truncate(QUERY, Fence(2), lambda delta: delta != b"delta up to 40")
         os.kill(zombie.pid, signal.SIGCONT)
         assert list(said)[-1]["error"] == "Fenced"

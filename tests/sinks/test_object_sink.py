@@ -65,7 +65,7 @@ def test_a_writer_dies(tmp_path: Path, s3: S3Server, moment: str, form: str) -> 
     assert_covered(place.sink(), place.rows())
 
 
-@pytest.mark.parametrize("moment", ["prepared", "commit", "committed"])
+@pytest.mark.parametrize("moment", ["prepared", "committed"])
 def test_a_writer_dies_while_it_begins(tmp_path: Path, place: ObjectsPlace, moment: str) -> None:
     crash = {"crash": {"point": f"objects.{moment}", "at": 0}}
     assert run_child(tmp_path, {**place.spec, "upto": 20, "fence": 1, **crash})[0] == KILLED
