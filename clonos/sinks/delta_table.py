@@ -149,7 +149,7 @@ class LocalTable:
         where it is not the same."""
         with suppress(TableNotFoundError):
             found = self._opened_anew()
-            if found.metadata().id == table.metadata().id and found.version() > table.version():
+            if found.metadata().id == table.metadata().id and found.version() >= table.version():
                 return found
         raise SinkError(
             f"the table {self.path} does not have its version {table.version()} any more: it was removed or made anew",
