@@ -117,7 +117,7 @@ class IcebergTable:
     def _check(self, rows: pa.Schema) -> None:
         """Compared as Arrow has the types of both: the library's own check prints."""
         table, offered = self._opened.schema(), _pyarrow_to_schema_without_ids(rows)
-        columns, there = (schema_to_pyarrow(each, include_field_ids=False) for each in (ours, theirs))
+        columns, there = (schema_to_pyarrow(each, include_field_ids=False) for each in (offered, table))
         for reason in misfits(columns, there, "table.update_schema().add_column(...)"):
             raise SinkError(f"the table {self.name} does not take the rows: {reason}")
 
