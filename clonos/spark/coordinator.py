@@ -41,6 +41,7 @@ from clonos.spark.executors import ExecutorServices
 from clonos.spark.former_data import check_former_data
 from clonos.spark.kafka_topics import check_topics
 from clonos.spark.leadership import DriverLeadership
+from clonos.spark.location import stores_of
 from clonos.spark.query_snapshots import snapshots_inside
 from clonos.spark.recovery_traces import RecoveryTraces, Target
 from clonos.spark.remote_servers import executors_servers, metrics_place, reached_at, remote_servers
@@ -48,7 +49,6 @@ from clonos.spark.settings import Settings
 from clonos.spark.sink_stores import SinkStores, index_of
 from clonos.spark.ticks import fitted
 from clonos.spark.upgrade import data_directory, drop, take_over, undisturbed
-from clonos.storage import object_store
 from clonos.storage.host_memberships import HostMemberships
 from clonos.storage.log_directory import claim_log_directory, note_start
 from clonos.storage.recovery_line_file import newest_line, write_line
@@ -206,7 +206,7 @@ class Coordinator(QueryCoordinator):
             listen=self._listen,
             tls=self._remote.tls,
             log_format=self._settings.log_format,
-            stores=object_store.said(),
+            stores=stores_of(self._checkpoint.location),
         )
         return ReplicaServers(
             spec,

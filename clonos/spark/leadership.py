@@ -151,7 +151,8 @@ def lock_path(folder: Folder, location: str, data_dir: str) -> str:
     base = data_dir or os.path.join(
         os.environ.get("XDG_CACHE_HOME") or os.path.join(Path.home(), ".cache"), "clonos"
     )
-    return os.path.join(base, f"{hashlib.sha256(location.encode()).hexdigest()[:32]}.lock")
+    name = folder.identity(location)
+    return os.path.join(base, f"{hashlib.sha256(name.encode()).hexdigest()[:32]}.lock")
 
 
 def take_lock(path: str, holder: str) -> tuple[int, Machine]:

@@ -12,6 +12,7 @@ from typing import Any
 from clonos.errors import ConfigurationError
 from clonos.spark.store_settings import store_settings
 from clonos.storage import object_store
+from clonos.storage.location import parts_of
 
 _FILE = re.compile(r"^file:(//)?(?=/)")
 
@@ -34,6 +35,14 @@ def checkpoint_location(spark: Any, location: str) -> str:
     location = qualified(spark, location)
     object_store.use(store_settings(location, spark._jsparkSession.sessionState().newHadoopConf().get))
     return location
+
+
+def stores_of(location: str) -> dict[str, object_store.Options]:
+    """What this process was told of the object store of a location, if it is in one."""
+    scheme, _, rest = location.partition(":")
+    if scheme.lower() not in object_store.SCHEMES:
+        return {}
+    return object_store.said(object_store.name_of(scheme, parts_of(rest)[0].removeprefix("//")))
 
 
 def source_path(spark: Any, path: str, *, embedded: bool) -> str:

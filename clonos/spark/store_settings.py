@@ -7,6 +7,7 @@ comes from each process's environment.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Final
 
@@ -19,10 +20,11 @@ _NAMES: Final = {
     "session.token": "session_token",
     "endpoint.region": "region",
 }
+_REGIONAL: Final = re.compile(r"\bs3[.-](?:dualstack\.)?([a-z]{2}(?:-[a-z]+)+-\d+)\.amazonaws\.")
 
 
 def store_settings(location: str, setting: Callable[[str], str | None]) -> dict[str, Options]:
-    """By the store's name; `setting` looks up one of Hadoop's settings. Empty where there is nothing to say."""
+    """By the store's name; `setting` looks up one of Hadoop's settings. Empty where it is not of S3."""
     scheme, _, rest = location.partition(":")
     if SCHEMES.get(scheme.lower()) != "s3":
         return {}
@@ -32,12 +34,17 @@ def store_settings(location: str, setting: Callable[[str], str | None]) -> dict[
         return (setting(f"fs.s3a.bucket.{bucket}.{name}") or setting(f"fs.s3a.{name}") or "").strip()
 
     found = {ours: value for theirs, ours in _NAMES.items() if (value := look(theirs))}
+    if not found.keys() >= {"access_key_id", "secret_access_key"}:  # a half of a pair is none
+        found = {name: value for name, value in found.items() if name == "region"}
     endpoint = look("endpoint")
     if endpoint:
         plain = look("connection.ssl.enabled").lower() == "false"
         found["endpoint"] = (
             endpoint if "://" in endpoint else f"{'http' if plain else 'https'}://{endpoint}"
         ).rstrip("/")
+        regional = _REGIONAL.search(endpoint)
+        if regional is not None:
+            found.setdefault("region", regional[1])
         if look("path.style.access").lower() == "true":
             found["virtual_hosted_style_request"] = "false"
-    return {name_of(scheme, bucket): found} if found else {}
+    return {name_of(scheme, bucket): found}

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TypeAlias
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import pyarrow as pa
 from pyarrow import fs
@@ -37,7 +39,13 @@ def resolve(location: str) -> tuple[Storage, str]:
     scheme, _, rest = location.partition(":")
     authority, path = parts_of(rest.rstrip("/"))
     if scheme.lower() in object_store.SCHEMES:
-        return object_store.store_at(scheme, authority.removeprefix("//")), path
+        if "\\" in path:
+            raise ConfigurationError(
+                f"the checkpoint location {location!r} has a backslash, which its store does not list",
+                hint="Give it another name",
+            )
+        # As Hadoop reads it, which has no empty names.
+        return object_store.store_at(scheme, authority.removeprefix("//")), re.sub("/+", "/", path)
     uri = f"{scheme.lower()}:{authority}{quote(path)}"
     try:
         filesystem, path = fs.FileSystem.from_uri(uri)  # which takes escapes for what they stand for
@@ -86,6 +94,13 @@ class Folder:
 
     def __str__(self) -> str:
         return str(self._medium)
+
+    def identity(self, location: str) -> str:
+        """The same for every way to write the location that it is at, and in every version of this library: a path, or
+        host or bucket, kind of storage, and path."""
+        if self.local is not None:
+            return os.path.realpath(self.local)
+        return f"{urlsplit(location).netloc}/{str(self).replace('://', ':')}"
 
     def path(self, name: str) -> str:
         """The path of `name` as messages show it."""

@@ -13,7 +13,6 @@ import os
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
 
 from clonos.errors import CheckpointMismatch, ClonosError
 from clonos.protocol.fence import NO_GENERATION, Generation
@@ -133,10 +132,7 @@ class _Checkpoint:
     @property
     def name(self) -> str:
         """The same for every way to write the location: a path, or file system, host or bucket, and path."""
-        local = self._folder.local
-        return (
-            f"{urlsplit(self.location).netloc}/{self._folder}" if local is None else os.path.realpath(local)
-        )
+        return self._folder.identity(self.location)
 
     def holds(self, query: str) -> bool:
         try:

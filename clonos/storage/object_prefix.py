@@ -14,12 +14,19 @@ from pathlib import Path
 from typing import Final
 
 import obstore
-from obstore.exceptions import AlreadyExistsError, BaseError
+from obstore.exceptions import AlreadyExistsError, BaseError, PermissionDeniedError, UnauthenticatedError
 
+from clonos.errors import ConfigurationError
 from clonos.storage.medium import CHUNK
 from clonos.storage.object_store import ObjectStore
 
+_NO_BUCKET: Final = ("NoSuchBucket", "ContainerNotFound", "specified bucket does not exist")
+_WHOSE_KEYS: Final = (
+    "A query uses the keys of its Spark session (fs.s3a.access.key, ...), else those of the environment "
+    "(AWS_ACCESS_KEY_ID, ...), which are all that a command has"
+)
 _STORE_SAYS: Final = re.compile(r"<(?:Code|Message)>([^<]*)<")
+_probed: set[str] = set()
 
 
 class ObjectPrefix:
@@ -56,13 +63,36 @@ class ObjectPrefix:
             obstore.put(self._store.quick, self._full(name), data)
 
     def create(self, name: str, data: bytes, temporary: str) -> bool:
+        self._probe(temporary)
+        if self._created(name, data):
+            return True
+        try:
+            return self.read(name) == data
+        except FileNotFoundError:  # withdrawn since
+            return False
+
+    def _created(self, name: str, data: bytes) -> bool:
         with _told():
             try:
                 # In one request: an upload in parts has no such condition.
                 obstore.put(self._store.quick, self._full(name), data, mode="create", use_multipart=False)
             except AlreadyExistsError:
-                return self.read(name) == data
+                return False
         return True
+
+    def _probe(self, name: str) -> None:
+        """Once per process: some stores take every put, whatever its condition says."""
+        if self._store.name in _probed:
+            return
+        twice = [self._created(name, b"") for _ in range(2)]
+        self.delete(name)
+        if all(twice):
+            raise ConfigurationError(
+                f"the object store {self._store.name} does not know puts under a condition (If-None-Match): two "
+                "drivers could take the query at once",
+                hint="Put the checkpoint into a store that knows them, or on a file system",
+            )
+        _probed.add(self._store.name)
 
     def put(self, source_path: str, name: str, temporary: str) -> None:
         with _told():
@@ -91,7 +121,10 @@ def _told() -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise FileNotFoundError(_in_short(error)) from error
+        kind = OSError if any(said in str(error) for said in _NO_BUCKET) else FileNotFoundError
+        raise kind(_in_short(error)) from error
+    except (PermissionDeniedError, UnauthenticatedError) as error:
+        raise OSError(f"{_in_short(error)}. {_WHOSE_KEYS}") from error
     except BaseError as error:
         raise OSError(_in_short(error)) from error
 

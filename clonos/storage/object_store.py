@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeAlias
 
 from clonos.errors import ConfigurationError
@@ -41,15 +42,17 @@ _opened: dict[str, ObjectStore] = {}
 
 
 def use(options: Mapping[str, Options]) -> None:
-    """From now on these are the settings of stores in this process, by their names (`s3://bucket`)."""
-    _said.update({name: dict(each) for name, each in options.items()})
-    for name in options:
-        _opened.pop(name, None)
+    """From now on these are the settings of stores in this process, by their names (`s3://bucket`); of a store without
+    any, what was said before does not count."""
+    for name, each in options.items():
+        if each != _said.get(name, {}):
+            _said[name] = dict(each)
+            _opened.pop(name, None)
 
 
-def said() -> dict[str, Options]:
-    """What `use` was told: for the processes that this one starts."""
-    return dict(_said)
+def said(name: str) -> dict[str, Options]:
+    """What `use` was told of a store: for the processes that this one starts."""
+    return {name: _said[name]} if _said.get(name) else {}
 
 
 def name_of(scheme: str, authority: str) -> str:
@@ -71,17 +74,23 @@ def _open(name: str) -> ObjectStore:
     from obstore.store import from_url
 
     config: Any = dict(_said.get(name, {}))
+    keys = _keys(config)
     endpoint = config.get("endpoint") or next(
         (os.environ[key] for key in _ENDPOINTS if key in os.environ), ""
     )
     plain = {"allow_http": True} if endpoint.startswith("http://") else {}
     quick: Any = {**_QUICK, **plain}
     patient: Any = {**_PATIENT, **plain}
+    retry: Any = {"max_retries": _RETRIES}
     try:
         return ObjectStore(
             name,
-            from_url(name, config=config, client_options=quick, retry_config={"max_retries": _RETRIES}),
-            from_url(name, config=config, client_options=patient, retry_config={"max_retries": _RETRIES}),
+            *(
+                from_url(
+                    name, config=config, client_options=each, retry_config=retry, credential_provider=keys
+                )
+                for each in (quick, patient)
+            ),
         )
     except (BaseError, ValueError) as error:
         said = str(error).partition("\n")[0]
@@ -89,3 +98,18 @@ def _open(name: str) -> ObjectStore:
             f"the object store {name} cannot be used: {said}",
             hint="Look at the bucket's name, and at the settings that the environment or Spark's session has for it",
         ) from error
+
+
+def _keys(config: dict[str, str]) -> Any:
+    """Keys that were said count as a whole: a token that the environment has belongs to other ones. None where none
+    were said."""
+    names = ("access_key_id", "secret_access_key", "session_token")
+    key, secret, token = (config.pop(name, None) for name in names)
+    if key is None or secret is None:
+        return None
+
+    def given() -> dict[str, Any]:
+        until = datetime.now(UTC) + timedelta(hours=1)  # asked for again then
+        return {"access_key_id": key, "secret_access_key": secret, "token": token, "expires_at": until}
+
+    return given

@@ -6,14 +6,15 @@ import contextlib
 import select
 import socket
 import threading
+from collections.abc import Callable
 
 
 class LossyProxy:
     """In front of a server on this host. `target` may be changed while it runs."""
 
-    def __init__(self, target: int, of: bytes) -> None:
-        """`of` is what a request has in it that may be lost."""
-        self.target, self._of = target, of
+    def __init__(self, target: int, of: bytes, seen: Callable[[bytes], object] = len) -> None:
+        """`of` is what a request has in it that may be lost; `seen` is given all that clients send."""
+        self.target, self._of, self._seen = target, of, seen
         self._losses: list[str] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
@@ -61,6 +62,7 @@ class LossyProxy:
             ready, _, _ = select.select([client, server], [], [])
             if client in ready:
                 data = client.recv(1 << 20)
+                self._seen(data)
                 if self._of in data and self._losses:
                     loss = self._losses.pop(0)
                 if not data or loss == "request":

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import obstore
 import pytest
 from lossy_proxy import LossyProxy
 from s3_server import READER, Keys, S3Server
 
 from clonos.errors import ConfigurationError, StorageUnavailable
+from clonos.spark.location import stores_of
 from clonos.spark.store_settings import store_settings
-from clonos.storage import object_store
+from clonos.storage import object_prefix, object_store
 from clonos.storage.folder import Folder, resolve
+from clonos.storage.object_prefix import ObjectPrefix
 
 pytestmark = pytest.mark.s3
 
@@ -25,6 +28,7 @@ def _forgetting(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What a test says of stores is its own."""
     monkeypatch.setattr(object_store, "_said", {})
     monkeypatch.setattr(object_store, "_opened", {})
+    monkeypatch.setattr(object_prefix, "_probed", set())
     yield
 
 
@@ -105,9 +109,56 @@ def test_a_claim_whose_answer_is_lost_is_ones_own(s3: S3Server, bucket: str, los
     with LossyProxy(s3.port, b"PUT ") as proxy:
         use(s3, bucket, endpoint=f"http://127.0.0.1:{proxy.port}")
         here = folder(f"s3://{bucket}/lossy")
+        assert here.create("0", b"so that the store is known")
         proxy.lose(lost)
         assert here.create("1", b"mine")
         assert proxy.due == 0 and not here.create("1", b"another's") and here.read("1") == b"mine"
+
+
+def test_a_claim_that_was_withdrawn_before_it_was_looked_at_is_anothers(
+    bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = folder(f"s3://{bucket}/withdrawn")
+    assert here.create("1", b"another's")
+    monkeypatch.setattr(ObjectPrefix, "read", _raising(FileNotFoundError("gone")))
+    assert not here.create("1", b"mine")
+
+
+def _raising(error: Exception) -> Callable[..., bytes]:
+    def read(*_: object) -> bytes:
+        raise error
+
+    return read
+
+
+def test_a_store_without_conditions_is_refused(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two drivers could claim one start there."""
+    really = obstore.put
+    monkeypatch.setattr(obstore, "put", lambda *args, **more: really(*args))
+    with pytest.raises(
+        ConfigurationError, match=r"does not know puts under a condition .*Put the checkpoint into"
+    ):
+        folder(f"s3://{bucket}/without").create("1", b"mine")
+
+
+def test_one_place_has_one_name_however_it_is_written(bucket: str) -> None:
+    """Also that of the version before, which wrote it through PyArrow."""
+    for location in (f"s3a://{bucket}/jobs/one", f"s3://{bucket}//jobs/one/"):
+        storage, root = resolve(location)
+        assert Folder(storage, root, tag="t").identity(location) == f"{bucket}/s3:{bucket}/jobs/one"
+    with pytest.raises(ConfigurationError, match="backslash"):
+        resolve(f"s3://{bucket}/a\\b")
+
+
+def test_a_token_of_the_environment_does_not_go_with_keys_that_were_said(
+    s3: S3Server, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "of-another")
+    sent: list[bytes] = []
+    with LossyProxy(s3.port, b"PUT ", seen=sent.append) as proxy:
+        use(s3, bucket, endpoint=f"http://127.0.0.1:{proxy.port}")
+        folder(f"s3://{bucket}/keys").write("a", b"a")
+    assert b"authorization" in b"".join(sent).lower() and b"of-another" not in b"".join(sent)
 
 
 def test_what_is_wrong_is_said_at_once_and_by_name(s3: S3Server, bucket: str) -> None:
@@ -164,4 +215,16 @@ def test_a_session_says_of_a_bucket_what_it_has(monkeypatch: pytest.MonkeyPatch)
     assert store_settings("s3a://other/ck", conf.get)["s3://other"]["endpoint"] == "https://store"
     for location in ("/ck", "file:/ck", "hdfs://host/ck", "gs://bucket/ck"):
         assert store_settings(location, conf.get) == {}
-    assert store_settings("s3a://mine/ck", {}.get) == {}
+    assert store_settings("s3a://mine/ck", {}.get) == {"s3://mine": {}}
+    half = {"fs.s3a.access.key": "a", "fs.s3a.endpoint": "s3.eu-central-1.amazonaws.com"}
+    assert store_settings("s3a://mine/ck", half.get)["s3://mine"] == {
+        "endpoint": "https://s3.eu-central-1.amazonaws.com",
+        "region": "eu-central-1",
+    }
+
+
+def test_what_a_session_does_not_say_any_more_is_forgotten_and_others_are_not_told() -> None:
+    object_store.use({"s3://mine": {"region": "a"}, "s3://other": {"region": "b"}})
+    assert stores_of("s3a://mine/ck") == {"s3://mine": {"region": "a"}} and stores_of("/ck") == {}
+    object_store.use(store_settings("s3a://mine/ck", {}.get))
+    assert stores_of("s3a://mine/ck") == {} and stores_of("s3a://other/ck") == {"s3://other": {"region": "b"}}

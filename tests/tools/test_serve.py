@@ -44,6 +44,7 @@ def said(**changes: Any) -> dict[str, Any]:
         "instance": 0,
         "pid": 7,
         "state": "busy",
+        "place": None,
         "standby": None,
         "dead_letters": 0,
         "records": 10,
@@ -139,6 +140,22 @@ STILL = looked(*[10] * 80)
             Level.WARNING,
             "passed over 2 records",
             "ls '/data/a b/clonos/dead_letters/2/0'",
+        ),
+        # What is on another host, or in a store, no command of this host reaches.
+        (
+            said(instance={"state": "stopped", "place": "host-b:7077"}),
+            WORKS,
+            Level.WARNING,
+            "process 7 of score/0 was stopped by a signal on host-b:7077",
+            "",
+        ),
+        (said(instance={"place": "host-b:7077"}), STILL, Level.WARNING, "score/0 has been given no row", ""),
+        (
+            said(instance={"dead_letters": 2}, checkpoint="s3a://bucket/ck"),
+            WORKS,
+            Level.WARNING,
+            "passed over 2 records",
+            "",
         ),
     ],
 )
@@ -263,6 +280,43 @@ def test_without_a_token_only_the_names_of_this_host_are_answered() -> None:
             assert get(server, "/", Host=host)[0] == 403, host
 
 
+def test_a_query_that_no_look_can_be_had_of_is_no_end_of_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_checkpoint(tmp_path)
+    data = tmp_path / "clonos" / "local"
+    data.mkdir()
+    told = {"at": 7.0, "node": 1, "instance": 0, "kind": "signal", "message": "it died"}
+    (data / "deaths.jsonl").write_text(f'{{"at": 5, "no\n{json.dumps(told)}\n')
+    query = ObservedQuery(str(tmp_path))
+    view = query.look()
+    assert view["state"] == "not running" and "Look why it ended" in view["advice"][0]["do"]
+    assert [(event["operator"], event["message"]) for event in view["events"]] == [("review", "it died")]
+
+    def broken(_: object) -> None:
+        raise ValueError("nothing that was thought of")
+
+    monkeypatch.setattr("clonos.tools.serve.observed_query.checkpoint_at", broken)
+    view = query.look()
+    assert view["state"] == "unknown" and "nothing that was thought of" in view["advice"][0]["seen"]
+
+
+def test_a_query_of_another_host_is_not_to_be_started_before_it_is_looked_at_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_checkpoint(tmp_path)
+    monkeypatch.setattr("platform.node", lambda: "another")
+    (one,) = ObservedQuery(str(tmp_path)).look()["advice"]
+    assert "ask there" in one["do"] and "If it does not run there" in one["do"]
+
+
+def test_what_is_given_as_a_token_where_none_is_asked_for_goes_into_no_header() -> None:
+    with web() as server:
+        status, headers, _ = get(server, "/?token=x%0d%0aSet-Cookie:%20stolen=1")
+        assert status == 200 and "Set-Cookie" not in headers
+        assert get(server, "/", Host="[")[0] == 403
+
+
 def test_a_token_is_asked_for_and_kept_by_the_browser() -> None:
     with web(token="secret") as server:
         for path in ("/", "/static/page.js", "/api/queries", "/?token=wrong"):
@@ -300,6 +354,12 @@ def test_an_address_that_others_reach_needs_a_token(
     (tmp_path / "token").write_text("\n")
     assert cli.main(["serve", str(tmp_path), "--token-file", str(tmp_path / "token")]) == 1
     assert "is empty" in capsys.readouterr().err
+    (tmp_path / "token").write_text("no\nheader")
+    assert cli.main(["serve", str(tmp_path), "--token-file", str(tmp_path / "token")]) == 1
+    assert "other characters" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        cli.main(["serve", str(tmp_path), "--port", "99999"])
+    assert "not between 0 and 65535" in capsys.readouterr().err
     with socket.create_server(("127.0.0.1", 0)) as taken:
         assert cli.main(["serve", str(tmp_path), "--port", str(taken.getsockname()[1])]) == 1
     assert "--port 0" in capsys.readouterr().err
@@ -342,7 +402,7 @@ def test_the_page_shows_a_query_as_it_dies_recovers_and_ends(tmp_path: Path) -> 
         page.locator("#events .start", has_text="another replica server runs").wait_for()
         server.stop()
         page.get_by_text("not running", exact=True).wait_for()
-        page.locator("#advice .error", has_text="Start the job again over the same checkpoint").wait_for()
+        page.locator("#advice .error", has_text="start the job again over the same checkpoint").wait_for()
         assert page.locator("#graph [data-node='review']").count() == 1, "what it is, is still drawn"
 
 
@@ -360,6 +420,16 @@ def restarted(server: ReplicaServer) -> None:
     assert before is not None
     os.kill(before, signal.SIGKILL)
     until(lambda: server.alive and server.pid != before)
+
+
+def test_the_page_says_that_what_it_shows_is_old(tmp_path: Path) -> None:
+    make_checkpoint(tmp_path)
+    query = ObservedQuery(str(tmp_path))
+    query.look()["at"] -= 600
+    with web(query) as server, browser_page() as page:
+        page.goto(server.url)
+        page.get_by_text("no news", exact=True).wait_for()
+        page.locator("#advice .warning", has_text="10 min old").wait_for()
 
 
 class Crafted:

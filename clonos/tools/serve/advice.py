@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any, Final, TypeAlias
 
+from clonos.storage.location import on_this_host
 from clonos.tools.serve.rates import Rates
 
 STANDS_STILL_SECONDS: Final = 60.0
@@ -89,9 +90,9 @@ def _stands_still(said: Said, rates: Rates, now: float) -> Iterator[Advice]:
             yield Advice(
                 Level.WARNING,
                 f"{seen}, and {name} has been given no row for {now - still:.0f} s",
-                "There may be no input. If there is, the function waits for something: this writes the stacks of the "
-                f"process to {said['data']}/replicas",
-                f"kill -USR1 {each['pid']}",
+                "There may be no input. If there is, the function waits for something: signal USR1 makes process "
+                f"{each['pid']}{_on(each)} write its stacks to the file of the instance in its data directory",
+                _here(each, f"kill -USR1 {each['pid']}"),
             )
 
 
@@ -115,9 +116,9 @@ def _processes(said: Said, rates: Rates, now: float) -> Iterator[Advice]:
         if each["state"] == "stopped":
             yield Advice(
                 Level.WARNING,
-                f"process {each['pid']} of {name} was stopped by a signal",
-                "It is replaced when it has been silent for spark.clonos.replica.deadline; or let it go on",
-                f"kill -CONT {each['pid']}",
+                f"process {each['pid']} of {name} was stopped by a signal{_on(each)}",
+                "It is replaced when it has been silent for spark.clonos.replica.deadline; or let it go on there",
+                _here(each, f"kill -CONT {each['pid']}"),
             )
         if each["standby"] and not each["standby"]["follows"]:
             yield Advice(Level.NOTE, f"the standby of {name} is catching up", "Nothing: it follows soon")
@@ -161,13 +162,24 @@ def _letters(said: Said, rates: Rates, now: float) -> Iterator[Advice]:
     for name, operator, each in _instances(said):
         if each["dead_letters"]:
             folder = f"{said['checkpoint']}/clonos/dead_letters/{operator['node']}/{each['instance']}"
+            local = on_this_host(folder)
             yield Advice(
                 Level.WARNING,
                 f"{name} has passed over {each['dead_letters']} records, which are kept",
                 "Look at one, mend the function, and run it on the record. Records that were passed over are not run "
-                "again by the query",
-                f"ls {shlex.quote(folder)}; clonos log inspect {shlex.quote(folder)}/FILE",
+                "again by the query"
+                + ("" if local else f". They are in {folder}: bring one here for `clonos log inspect FILE`"),
+                f"ls {shlex.quote(local)}; clonos log inspect {shlex.quote(local)}/FILE" if local else "",
             )
+
+
+def _on(instance: Said) -> str:
+    return f" on {instance['place']}" if instance["place"] else ""
+
+
+def _here(instance: Said, command: str) -> str:
+    """A number of a process means another one on another host."""
+    return "" if instance["place"] else command
 
 
 def _who(event: Mapping[str, Any]) -> str:

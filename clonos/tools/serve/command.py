@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ipaddress
+import re
 import signal
 import ssl
 import sys
@@ -15,13 +16,15 @@ from clonos.tools.serve.observed_query import ObservedQuery
 from clonos.tools.serve.web_server import LOOPBACK, WebServer
 
 PORT = 4050
+_HIGHEST_PORT = 65_535
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]+")
 _HINT = "As for a replica service: openssl rand -hex 32 > FILE"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `clonos serve`."""
     parser.add_argument("checkpoint", nargs="+", help="a query's checkpointLocation")
-    parser.add_argument("--port", type=int, default=PORT, help=f"default {PORT}; 0 is any free one")
+    parser.add_argument("--port", type=_port, default=PORT, help=f"default {PORT}; 0 is any free one")
     parser.add_argument("--host", default="127.0.0.1", help="where it is served; default 127.0.0.1")
     parser.add_argument(
         "--token-file", type=Path, help="what readers have to know; needed where others reach the host"
@@ -29,6 +32,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--until-eof", action="store_true", help="end at the end of standard input, too")
     parser.add_argument("--tls-cert", type=Path, help="a certificate (PEM), for https")
     parser.add_argument("--tls-key", type=Path, help="its key (PEM)")
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > _HIGHEST_PORT:
+        raise argparse.ArgumentTypeError(f"{text} is not between 0 and {_HIGHEST_PORT}")
+    return int(text)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -78,6 +87,10 @@ def _token(path: Path | None) -> str | None:
         raise ConfigurationError(f"the token file cannot be read: {error}", hint=_HINT) from error
     if not token:
         raise ConfigurationError(f"the token file {path} is empty", hint=_HINT)
+    if not _TOKEN.fullmatch(token):
+        raise ConfigurationError(
+            f"the token in {path} has other characters than headers may have", hint=_HINT
+        )
     return token
 
 

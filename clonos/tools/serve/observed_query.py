@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import platform
 import threading
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from clonos.errors import ClonosError, NotRunning
-from clonos.spark.checkpoint import checkpoint_at
+from clonos.spark.checkpoint import Checkpoint, checkpoint_at
 from clonos.tools.live_query import find
 from clonos.tools.serve.advice import Advice, Level, advice
 from clonos.tools.serve.graph import graph
 from clonos.tools.serve.rates import Look, Rates
-from clonos.tools.status.describe import describe
+from clonos.tools.status.describe import describe, last_of
 
 EVERY_SECONDS: Final = 1.0
 _EVENTS: Final = (("death", "recent_deaths"), ("failure", "failures"), ("recovery", "recoveries"))
+_KEPT: Final = (("death", "deaths.jsonl"), ("recovery", "recoveries.jsonl"))
 _EVENTS_KEPT: Final = 500
 
 
@@ -27,7 +30,7 @@ class ObservedQuery:
         self.location = location
         self._rates = Rates()
         self._events: dict[str, dict[str, Any]] = {}
-        self._view: dict[str, Any] = {"checkpoint": location, "state": "unknown", "at": time.time()}
+        self._view: dict[str, Any] = {"checkpoint": location, "state": "not looked yet", "at": time.time()}
         self._looked = threading.Condition()
         self._ending = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="clonos-observer", daemon=True)
@@ -36,8 +39,9 @@ class ObservedQuery:
         self._watcher.start()
 
     def stop(self) -> None:
+        """A look that waits for storage is not waited for: it changes nothing."""
         self._ending.set()
-        self._watcher.join()
+        self._watcher.join(EVERY_SECONDS)
 
     def view(self) -> dict[str, Any]:
         """What was seen at the last look. Times are seconds since 1970; what cannot be known is None."""
@@ -49,22 +53,11 @@ class ObservedQuery:
         now = time.time()
         view: dict[str, Any] = {"checkpoint": self.location, "at": now, "graph": None, "said": None}
         try:
-            _, topology = checkpoint_at(self.location).shape()
-            view["graph"] = graph(topology["nodes"])
-            view["realtime"] = bool(topology.get("realtime"))
-            said = describe(find(self.location))
-        except NotRunning as error:
-            again = "Start the job again over the same checkpoint: it goes on exactly"
-            view |= {"state": "not running", "advice": [_of(error, again)]}
+            self._look(view, now)
         except ClonosError as error:
             view |= {"state": "unknown", "advice": [_of(error)]}
-        else:
-            self._note(said, now)
-            view |= {
-                "state": "running",
-                "said": said,
-                "advice": [one.to_document() for one in advice(said, self._rates, now)],
-            }
+        except Exception as error:  # the page goes on, whatever a look meets
+            view |= {"state": "unknown", "advice": [_of(ClonosError(f"it cannot be looked at: {error!r}"))]}
         view |= {
             "rates": self._rates.now() if view["said"] else {},
             "course": self._rates.course(),
@@ -73,6 +66,40 @@ class ObservedQuery:
         with self._looked:
             self._view = view
         return view
+
+    def _look(self, view: dict[str, Any], now: float) -> None:
+        checkpoint = checkpoint_at(self.location)
+        _, topology = checkpoint.shape()
+        view["graph"] = graph(topology["nodes"])
+        view["realtime"] = bool(topology.get("realtime"))
+        try:
+            said = describe(find(self.location))
+        except NotRunning as error:
+            names = {node["number"]: node["name"] for node in topology["nodes"]}
+            view |= {"state": "not running", "advice": [_of(error, self._next(checkpoint, names))]}
+        else:
+            self._note(said, now)
+            view |= {
+                "state": "running",
+                "said": said,
+                "advice": [one.to_document() for one in advice(said, self._rates, now)],
+            }
+
+    def _next(self, checkpoint: Checkpoint, names: Mapping[int, str]) -> str:
+        """What to do about a query that does not run here. What its files tell of it is noted."""
+        place = checkpoint.place()
+        if place is None:
+            return "Start the job"
+        host, data = place
+        if host != platform.node():
+            return "If it does not run there, look why it ended, and start the job again over the same checkpoint"
+        for kind, name in _KEPT:
+            for event in last_of(Path(data), name):
+                self._keep(kind, {"operator": names.get(event.get("node") or 0), **event})
+        return (
+            f"Look why it ended: the driver's log and {data}/server.err say that. A record that fails will fail "
+            "again. Else start the job again over the same checkpoint: it goes on exactly"
+        )
 
     def _note(self, said: Mapping[str, Any], now: float) -> None:
         totals = {

@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import hmac
 import json
+import socket
 import ssl
+import time
 from collections.abc import Sequence
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
@@ -53,6 +55,8 @@ class WebServer(ThreadingHTTPServer):
         token: str | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
+        if ":" in host:
+            self.address_family = socket.AF_INET6
         self.queries = tuple(queries)
         self.token = token
         try:
@@ -70,7 +74,8 @@ class WebServer(ThreadingHTTPServer):
     @property
     def url(self) -> str:
         host, port = self.server_address[:2]
-        return f"{self._scheme}://{host!s}:{port}/"
+        named = f"[{host!s}]" if ":" in str(host) else str(host)
+        return f"{self._scheme}://{named}:{port}/"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A browser that went away is no error."""
@@ -86,11 +91,14 @@ class _Handler(BaseHTTPRequestHandler):
         given = parse_qs(url.query).get("token")
         if not self._is_named():
             self._answer(HTTPStatus.FORBIDDEN, b"This page answers to the names of its own host only.\n")
-        elif given and url.path == "/" and self._fits(given[0]):
+        elif given and self.server.token is not None and url.path == "/" and self._fits(given[0]):
             self._answer(
                 HTTPStatus.SEE_OTHER,
                 b"",
-                **{"Location": "/", "Set-Cookie": f"{_COOKIE}={given[0]}; HttpOnly; SameSite=Strict; Path=/"},
+                **{
+                    "Location": "/",
+                    "Set-Cookie": f"{_COOKIE}={self.server.token}; HttpOnly; SameSite=Strict; Path=/",
+                },
             )
         elif not self._may_read():
             self._answer(
@@ -104,7 +112,10 @@ class _Handler(BaseHTTPRequestHandler):
     def _is_named(self) -> bool:
         if self.server.token is not None:
             return True
-        host = urlsplit(f"//{self.headers.get('Host', '')}").hostname
+        try:
+            host = urlsplit(f"//{self.headers.get('Host', '')}").hostname
+        except ValueError:
+            return False
         return host in (*LOOPBACK, str(self.server.server_address[0]))
 
     def _fits(self, token: str) -> bool:
@@ -134,7 +145,7 @@ class _Handler(BaseHTTPRequestHandler):
                     ]
                 )
             case ["api", "queries", number] if number.isdecimal() and int(number) < len(self.server.queries):
-                self._json(self.server.queries[int(number)].view())
+                self._json({**self.server.queries[int(number)].view(), "now": time.time()})
             case _:
                 self._answer(HTTPStatus.NOT_FOUND, b"There is no such page.\n")
 

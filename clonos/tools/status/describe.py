@@ -70,9 +70,9 @@ def describe(query: LiveQuery) -> dict[str, Any]:
         ],
         "spares": status["spares"],
         "deaths": status["deaths"],
-        "recent_deaths": [named(death) for death in _last(query.data, "deaths.jsonl")],
+        "recent_deaths": [named(death) for death in last_of(query.data, "deaths.jsonl")],
         "failures": [named(failure) for failure in status["failures"][-RECENT:]],
-        "recoveries": [named(recovery) for recovery in _last(query.data, "recoveries.jsonl")],
+        "recoveries": [named(recovery) for recovery in last_of(query.data, "recoveries.jsonl")],
     }
 
 
@@ -86,13 +86,13 @@ def _state(replica: PlacedReplica | None) -> str:
     return "idle" if replica["busy"] is None else "busy"
 
 
-def _last(data: Path, name: str) -> list[dict[str, Any]]:
+def last_of(data: Path, name: str) -> list[dict[str, Any]]:
     """The last lines of the files of this name that outlive the servers."""
-    found = [line for folder in server_folders(data).values() for line in _last_of(folder / name)]
+    found = [line for folder in server_folders(data).values() for line in _lines_of(folder / name)]
     return sorted(found, key=lambda line: line["at"])[-RECENT:]
 
 
-def _last_of(path: Path) -> list[dict[str, Any]]:
+def _lines_of(path: Path) -> list[dict[str, Any]]:
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -101,4 +101,13 @@ def _last_of(path: Path) -> list[dict[str, Any]]:
     except FileNotFoundError:
         return []
     whole = lines[1:] if size > _TAIL_BYTES else lines
-    return [json.loads(line) for line in whole[:-1]][-RECENT:]
+    return [said for line in whole[:-1] if (said := _parsed(line)) is not None][-RECENT:]
+
+
+def _parsed(line: bytes) -> dict[str, Any] | None:
+    """None of a line that a full disk has torn."""
+    try:
+        said = json.loads(line)
+        return said if isinstance(said, dict) and "at" in said else None
+    except ValueError:
+        return None

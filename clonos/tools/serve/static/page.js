@@ -5,6 +5,7 @@ import { showGraph } from "./graph.js";
 import { parts, showTimeline, who } from "./timeline.js";
 
 const EVERY_MS = 1000;
+const SILENT_SECONDS = 10;
 const COLUMNS = ["operator", "instance", "process", "state", "epoch", "rows", "rows/s", "up", "memory", "log on disk",
   "state on disk", "spill", "standby", "dead letters"];
 const find = (id) => document.getElementById(id);
@@ -29,7 +30,12 @@ async function look() {
 
 function show(queries, view) {
   showQueries(queries);
-  pill(view.state, { running: "good", "not running": "error" }[view.state] ?? "warning");
+  const silent = view.now - view.at;
+  if (silent > SILENT_SECONDS) {
+    pill("no news", "warning");
+    view.advice = [{ level: "warning", seen: `what is shown is ${span(silent)} old`,
+      do: "The query, or the storage of its checkpoint, does not answer this page. It may run or not.", command: "" }];
+  } else pill(view.state, { running: "good", "not running": "error" }[view.state] ?? "warning");
   find("facts").textContent = facts(view);
   document.title = `${view.state} – Clonos`;
   find("advice").replaceChildren(...advised(view));
@@ -77,6 +83,7 @@ function facts(view) {
 
 function advised(view) {
   const advice = view.advice ?? [];
+  if (!advice.length && view.state !== "running") return [element("li", {}, "Nothing is known yet.")];
   if (!advice.length) return [element("li", { class: "good" }, element("b", {}, "Nothing."), " All is well.")];
   return advice.map((one) => element("li", { class: one.level }, element("b", {}, one.seen), element("p", {}, one.do),
     ...(one.command ? [element("code", {}, one.command)] : [])));
