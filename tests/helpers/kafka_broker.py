@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import fcntl
-import json
 import os
 import signal
 import subprocess
@@ -25,6 +23,7 @@ from confluent_kafka.admin import (
     NewTopic,
     OffsetSpec,
 )
+from maven_jars import fetched_once
 from postgres_server import free_port
 from private_server import running
 
@@ -40,23 +39,16 @@ _PATIENCE_S = 240.0
 
 
 def broker_jars() -> list[str]:
-    """The classpath of the broker; fetched by the first who asks. Raises FetchFailure."""
-    _FOLDER.mkdir(parents=True, exist_ok=True)
-    with open(_FOLDER / "lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        listed = _FOLDER / "jars.json"
-        if listed.exists():
-            paths: list[str] = json.loads(listed.read_text())
-            if all(Path(path).exists() for path in paths):
-                return paths
-        java = find_java("java")
-        if java is None:
-            raise FetchFailure("no Java")
+    """The classpath of the broker. Raises FetchFailure."""
+
+    def fetch(java: Path) -> list[Path]:
         found = resolve(java, jar_path(), _FOLDER / "ivy", [COORDINATES], dependencies=True)
-        found += Path(str(spark_jars())).glob("scala-library-*.jar")  # what Spark has, it does not fetch
-        paths = [str(path) for path in found]
-        listed.write_text(json.dumps(paths))
-        return paths
+        return [
+            *found,
+            *Path(str(spark_jars())).glob("scala-library-*.jar"),
+        ]  # what Spark has, it does not fetch
+
+    return fetched_once(_FOLDER, fetch)
 
 
 def why_not() -> str | None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +11,7 @@ from typing import Any
 
 import pytest
 from postgres_server import free_port
-from private_server import running
+from private_server import ServerProcess, running
 from redis import Redis
 from redis.exceptions import ConnectionError as Disconnected
 from wheel_program import wheel_program, why_not_program
@@ -42,14 +40,14 @@ def until(reached: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-class RedisServer:
+class RedisServer(ServerProcess):
     """One server that can be killed, paused, and started again over the same data and port."""
 
     def __init__(self, folder: Path, version: str = NEW, **settings: str) -> None:
-        self._folder, self._version, self.port = folder, version, free_port()
+        super().__init__(folder)
+        self._version, self.port = version, free_port()
         self.settings = {"appendonly": "yes", "appendfsync": "always", "save": ""}
         self.settings |= {"repl_diskless_sync_delay": "0", **settings}
-        self._process: subprocess.Popen[bytes] | None = None
         self._names = 0
 
     @property
@@ -80,29 +78,8 @@ class RedisServer:
                     client.ping()
                     return
                 except Disconnected as error:  # also while it loads
-                    if self._process.poll() is not None or time.monotonic() > deadline:
-                        text = (self._folder / "server.log").read_text(errors="replace")[-4000:]
-                        raise RuntimeError(f"the server does not answer: {error}\n{text}") from error
+                    self.check_comes_up(error, deadline)
                     time.sleep(0.01)
-
-    def kill(self) -> None:
-        """SIGKILL."""
-        assert self._process is not None
-        self._process.kill()
-        self._process.wait()
-
-    def pause(self) -> None:
-        assert self._process is not None
-        os.kill(self._process.pid, signal.SIGSTOP)
-
-    def resume(self) -> None:
-        assert self._process is not None
-        os.kill(self._process.pid, signal.SIGCONT)
-
-    def remove(self) -> None:
-        if self._process is not None and self._process.poll() is None:
-            self.resume()
-            self.kill()
 
 
 @contextlib.contextmanager

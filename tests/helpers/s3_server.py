@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import signal
 import subprocess
 import time
 import urllib.error
@@ -23,7 +21,7 @@ from typing import Any
 import pytest
 from obstore.store import S3Store
 from postgres_server import free_port
-from private_server import running
+from private_server import ServerProcess, running
 from wheel_program import wheel_program, why_not_program
 
 VERSION = "4.48"
@@ -56,13 +54,13 @@ def why_not() -> str | None:
     return why_not_program("the S3 server", *_PROGRAM, asks_version="version")
 
 
-class S3Server:
+class S3Server(ServerProcess):
     """One server that can be killed, paused, and started again over the same data and ports."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder, self.port = folder, free_port()
+        super().__init__(folder)
+        self.port = free_port()
         self._ports = {name: free_port() for name in (*_PORTS, "s3.port.grpc")}
-        self._process: subprocess.Popen[bytes] | None = None
         self._buckets = 0
 
     @property
@@ -154,29 +152,8 @@ class S3Server:
                 S3Store(bucket, retry_config={"max_retries": 0}, **self.options()).put("a", b"a")
                 return
             except Exception as error:  # no connection, or a part of it that is not up yet
-                if self._process.poll() is not None or time.monotonic() > deadline:
-                    text = (self._folder / "server.log").read_text(errors="replace")[-4000:]
-                    raise RuntimeError(f"the server does not answer: {error}\n{text}") from error
+                self.check_comes_up(error, deadline)
                 time.sleep(0.02)
-
-    def kill(self) -> None:
-        """SIGKILL."""
-        assert self._process is not None
-        self._process.kill()
-        self._process.wait()
-
-    def pause(self) -> None:
-        assert self._process is not None
-        os.kill(self._process.pid, signal.SIGSTOP)
-
-    def resume(self) -> None:
-        assert self._process is not None
-        os.kill(self._process.pid, signal.SIGCONT)
-
-    def remove(self) -> None:
-        if self._process is not None and self._process.poll() is None:
-            self.resume()
-            self.kill()
 
 
 def _identity(name: str, keys: Keys, actions: list[str]) -> dict[str, Any]:

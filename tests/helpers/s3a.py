@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
-import json
 from pathlib import Path
 
+from maven_jars import fetched_once
 from s3_server import OWNER, S3Server
 
 from clonos.connector_jars import FetchFailure, resolve
-from clonos.environment import find_java, jar_path
+from clonos.environment import jar_path
 
 # The kit's own bundle of everything is forty times as large as the modules that S3A uses.
 _SDK = "2.36.2"
@@ -26,23 +25,13 @@ _FOLDER = Path(__file__).resolve().parents[2] / ".build" / "s3a"
 
 
 def s3a_jars() -> list[str]:
-    """Fetched by the first who asks. Raises FetchFailure."""
-    _FOLDER.mkdir(parents=True, exist_ok=True)
-    with open(_FOLDER / "lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        listed = _FOLDER / "jars.json"
-        if listed.exists():
-            paths: list[str] = json.loads(listed.read_text())
-            if all(Path(path).exists() for path in paths):
-                return paths
-        java = find_java("java")
-        if java is None:
-            raise FetchFailure("no Java")
-        found = resolve(java, jar_path(), _FOLDER / "alone", ALONE, dependencies=False)
-        found += resolve(java, jar_path(), _FOLDER / "whole", WHOLE, dependencies=True)
-        paths = [str(path) for path in found]
-        listed.write_text(json.dumps(paths))
-        return paths
+    """Raises FetchFailure."""
+
+    def fetch(java: Path) -> list[Path]:
+        alone = resolve(java, jar_path(), _FOLDER / "alone", ALONE, dependencies=False)
+        return alone + resolve(java, jar_path(), _FOLDER / "whole", WHOLE, dependencies=True)
+
+    return fetched_once(_FOLDER, fetch)
 
 
 def session_settings(server: S3Server, endpoint: str = "") -> dict[str, str]:
