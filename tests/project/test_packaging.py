@@ -115,4 +115,6 @@ def test_the_wheel_carries_both_packages_and_the_jar(root: Path, tmp_path: Path,
     }
     assert sources <= names
     assert {"clonos/py.typed", "clonos_standby/py.typed"} <= names
+    page = root / "clonos" / "tools" / "serve" / "static"
+    assert {path.relative_to(root).as_posix() for path in page.iterdir()} <= names
     assert not {name for name in names if name.startswith(("tests/", "spark_plugin/", "benchmarks/"))}
