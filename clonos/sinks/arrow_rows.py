@@ -18,7 +18,7 @@ def to_arrow(rows: list[Row], ids: list[str], schema: pa.Schema) -> pa.Table:
     """The ids are the first column. Raises SinkError, which names the row that cannot be written."""
     try:
         columns = [ids, *zip(*rows, strict=True)]
-        arrays = [_array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+        arrays = [_array(column, field) for column, field in zip(columns, schema, strict=True)]
     except _REFUSED:
         raise _blame(rows, ids, schema) from None
     return pa.Table.from_arrays(arrays, schema=schema)
@@ -31,17 +31,51 @@ def misfits(rows: pa.Schema, table: pa.Schema, to_add: str) -> Iterator[str]:
         found = there.pop(field.name, None)
         if found is None:
             yield f"it has no column {field.name!r}. Add it: {to_add}"
-        elif found.type != field.type or not found.nullable:
-            null = "" if found.nullable else ", never null"
-            yield f"column {field.name!r} is {found.type}{null} there, and {field.type} in the rows"
+        elif not _takes(found, field):
+            kinds = (f"{each.type}{'' if each.nullable else ', never null'}" for each in (found, field))
+            yield f"column {field.name!r} is {' there, and '.join(kinds)} in the rows"
     for name, found in there.items():
         if not found.nullable:
             yield f"column {name!r} may not be null there, and the rows do not have it"
 
 
-def _array(column: Any, kind: pa.DataType) -> pa.Array:
-    change = _change(kind)
-    return pa.array(column if change is None else map(change, column), kind)
+def with_nulls(schema: pa.Schema) -> pa.Schema:
+    """The columns as a new table has them: any may be null, since the query may change before the table does."""
+    return pa.schema([pa.field(field.name, _with_nulls(field.type)) for field in schema])
+
+
+def _with_nulls(kind: pa.DataType) -> pa.DataType:
+    if pt.is_struct(kind):
+        return pa.struct([pa.field(field.name, _with_nulls(field.type)) for field in kind])
+    if pt.is_map(kind):
+        return pa.map_(kind.key_type, _with_nulls(kind.item_type))
+    if pt.is_list(kind) or pt.is_large_list(kind):
+        of_list = pa.list_ if pt.is_list(kind) else pa.large_list
+        return of_list(_with_nulls(kind.value_type))
+    return kind
+
+
+def _takes(there: pa.Field, rows: pa.Field) -> bool:
+    """Whether whatever a column of the rows may hold, at any depth, the table's may hold, too."""
+    if rows.nullable and not there.nullable:
+        return False
+    pair = there.type, rows.type
+    if all(map(pt.is_struct, pair)):
+        names = ([field.name for field in kind] for kind in pair)
+        return len(set(map(tuple, names))) == 1 and all(map(_takes, *pair))
+    if all(map(pt.is_map, pair)):
+        return there.type.key_type == rows.type.key_type and _takes(*(kind.item_field for kind in pair))
+    if all(map(pt.is_list, pair)) or all(map(pt.is_large_list, pair)):
+        return _takes(*(kind.value_field for kind in pair))
+    return bool(there.type == rows.type)
+
+
+def _array(column: Any, field: pa.Field) -> pa.Array:
+    change = _change(field.type)
+    array = pa.array(column if change is None else map(change, column), field.type)
+    if array.null_count and not field.nullable:
+        raise ValueError("it is null, and the column never is")
+    return array
 
 
 def _change(kind: pa.DataType) -> Callable[[Any], Any] | None:
@@ -83,7 +117,7 @@ def _blame(rows: list[Row], ids: list[str], schema: pa.Schema) -> SinkError:
             return SinkError(f"row {row_id} has {len(row)} values for {len(schema) - 1} columns")
         for value, field in zip(row, list(schema)[1:], strict=True):
             try:
-                _array([value], field.type)
+                _array([value], field)
             except _REFUSED as error:
                 return SinkError(f"row {row_id}: column {field.name!r} cannot hold its value: {error}")
     return SinkError("a row cannot be written to a Parquet file")

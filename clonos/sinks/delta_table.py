@@ -17,7 +17,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from pyarrow import parquet
 
 from clonos.errors import QueryDefinitionError, SinkError
-from clonos.sinks.arrow_rows import misfits
+from clonos.sinks.arrow_rows import misfits, with_nulls
 from clonos.storage.durable_files import fsync_directory, make_directory
 
 # What a table may ask of its writers: what a plain append does by itself, or what is looked for below by its use.
@@ -96,7 +96,7 @@ class LocalTable:
         if self._durable:
             make_directory(self._log)
         try:
-            DeltaTable.create(self.path, Schema.from_arrow(schema), mode="error")
+            DeltaTable.create(self.path, Schema.from_arrow(with_nulls(schema)), mode="error")
         except (CommitFailedError, DeltaError) as error:
             if not DeltaTable.is_deltatable(self.path):  # otherwise another process was quicker
                 raise SinkError(f"cannot make the table {self.path}: {first_line(error)}") from None

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
-from pyarrow import fs
+from pyarrow import fs, types as pt
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import (
     CommitFailedException,
@@ -21,15 +21,16 @@ from pyiceberg.exceptions import (
     TableAlreadyExistsError,
 )
 from pyiceberg.io.pyarrow import PyArrowFileIO, _pyarrow_to_schema_without_ids, schema_to_pyarrow
+from pyiceberg.schema import assign_fresh_schema_ids
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.update import AssertTableUUID
 
 from clonos.errors import QueryDefinitionError, SinkError
-from clonos.sinks.arrow_rows import misfits
+from clonos.sinks.arrow_rows import misfits, with_nulls
 
 
 def check_columns(schema: pa.Schema) -> None:
-    """Raises QueryDefinitionError where Iceberg has no type for a column."""
+    """Raises QueryDefinitionError where Iceberg, or the library that writes it, cannot hold a column."""
     for field in schema:
         try:
             if pa.types.is_null(field.type):
@@ -40,6 +41,37 @@ def check_columns(schema: pa.Schema) -> None:
                 f"column {field.name!r}: Iceberg has no type for {field.type}: {error}",
                 hint="Cast it before the sink",
             ) from None
+        _check_nested(field.type, field.name)
+    try:
+        assign_fresh_schema_ids(_pyarrow_to_schema_without_ids(schema))
+    except ValueError as error:
+        raise QueryDefinitionError(
+            f"Iceberg tells the columns apart by names such as a.b, for the field b of a struct a: {error}",
+            hint="Rename one of them before the sink",
+        ) from None
+
+
+def _check_nested(kind: pa.DataType, name: str) -> None:
+    """pyiceberg (ArrowProjectionVisitor) makes lists and maps of structs anew, and those that are null come out empty.
+    Parquet has no file for a struct without fields."""
+    if pt.is_struct(kind):
+        if kind.num_fields == 0:
+            raise QueryDefinitionError(
+                f"column {name!r}: an Iceberg table holds no struct without fields",
+                hint="Drop it before the sink",
+            )
+        for field in kind:
+            _check_nested(field.type, f"{name}.{field.name}")
+        return
+    inner = kind.item_type if pt.is_map(kind) else getattr(kind, "value_type", None)
+    if inner is None:
+        return
+    if pt.is_struct(inner):
+        raise QueryDefinitionError(
+            f"column {name!r}: in an Iceberg table, pyiceberg would write a null {kind} as an empty one",
+            hint="Make it a string with to_json before the sink, or arrays of its fields",
+        )
+    _check_nested(inner, f"{name}[]")
 
 
 class _OneCommit(Transaction):
@@ -85,7 +117,7 @@ class IcebergTable:
         with suppress(NamespaceAlreadyExistsError):  # another process was quicker
             self._catalog.create_namespace_if_not_exists(namespace)
         with suppress(TableAlreadyExistsError):
-            self._catalog.create_table(self.name, schema)
+            self._catalog.create_table(self.name, with_nulls(schema))
         self.refresh()
 
     def number(self, query: str) -> int:

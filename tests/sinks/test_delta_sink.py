@@ -460,3 +460,25 @@ def test_the_library_refuses_a_second_commit_of_one_number(place: Place) -> None
     assert [
         json.loads(line)["txn"]["version"] for line in log[1].read_text().splitlines() if "txn" in line
     ] == [1]
+
+
+@pytest.mark.parametrize("made_by", ["the sink", "the user"])
+def test_columns_that_are_never_null(place: Place, made_by: str) -> None:
+    """The sink makes a table that takes nulls, so that a later query may; the user's own is taken as it is."""
+    items = pa.list_(pa.field("element", pa.int64(), nullable=False))
+    schema = pa.schema([pa.field("n", pa.int64(), nullable=False), pa.field("l", items)])
+    if made_by == "the user":
+        DeltaTable.create(place.path, Schema.from_arrow(pa.schema([("clonos_id", pa.string()), *schema])))
+    sink = sinks.delta(place.path)
+    sink.validate(schema)
+    with closing(opened(sink, 1)) as writer:
+        writer.write([(1, [2]), (3, None)], ["3-0-1", "3-0-2"], {3: 2}, [])
+        with pytest.raises(
+            SinkError, match="row query-1/3-0-3: column 'n' cannot hold its value: it is null"
+        ):
+            writer.write([(None, [2])], ["3-0-3"], {3: 3}, [])
+    assert sorted((row["n"], row["l"]) for row in place.table().to_pyarrow_table().to_pylist()) == [
+        (1, [2]),
+        (3, None),
+    ]
+    assert [field.nullable for field in place.table().schema().fields] == [True, made_by == "the sink", True]

@@ -27,6 +27,8 @@ from clonos.protocol.fence import Fence
 from clonos.sinks.iceberg_table import IcebergTable
 
 UPTO = 40
+STRUCT = pa.struct([("x", pa.int64())])
+LIST_OF_STRUCTS = pa.list_(STRUCT)
 KILLED = -signal.SIGKILL
 POINTS = ["step", "records", "commit", "committed", "after"]
 """In the order in which a step passes them."""
@@ -278,6 +280,10 @@ def test_a_file_of_the_sink_that_was_removed_or_damaged_is_told(place: Place) ->
             [*zip(SCHEMA.names, SCHEMA.types), pa.field("x", pa.int64(), nullable=False)],
             "column 'x' may not be null there",
         ),
+        (
+            [("card", pa.string()), pa.field("n", pa.int64(), nullable=False)],
+            "column 'n' is int64, never null there, and int64 in the rows",
+        ),
     ],
 )
 def test_a_table_that_does_not_take_the_rows_is_refused(place: Place, columns: list[Any], says: str) -> None:
@@ -299,6 +305,19 @@ def test_a_table_that_does_not_take_the_rows_is_refused(place: Place, columns: l
         ({"id_column": "n"}, SCHEMA, "id column"),
         ({}, pa.schema([("d", pa.duration("us"))]), r"column 'd': Iceberg has no type for duration.*Cast it"),
         ({}, pa.schema([("x", pa.null())]), "column 'x'.*Cast it"),
+        ({}, pa.schema([("l", LIST_OF_STRUCTS)]), "column 'l': .*a null list.*as an empty one.*to_json"),
+        (
+            {},
+            pa.schema([("m", pa.map_(pa.string(), STRUCT))]),
+            "column 'm': .*a null map.*as an empty one.*to_json",
+        ),
+        (
+            {},
+            pa.schema([("s", pa.struct([("deep", pa.map_(pa.string(), LIST_OF_STRUCTS))]))]),
+            r"column 's\.deep\[\]': .*a null list",
+        ),
+        ({}, pa.schema([("s", pa.struct([]))]), "column 's': .*no struct without fields"),
+        ({}, pa.schema([("x.y", pa.int64()), ("x", pa.struct([("y", pa.int64())]))]), r"x\.y.*Rename one"),
     ],
 )
 def test_what_does_not_fit_is_refused_when_the_query_is_defined(
@@ -339,3 +358,43 @@ def test_values_come_back_as_they_were(place: Place) -> None:
         writer.write([full, (None,) * len(full)], ["3-0-1", "3-0-2"], {3: 2}, [])
     found = sorted(read_table(place.catalog), key=lambda row: row["clonos_id"])
     assert [tuple(row[name] for name in schema.names) for row in found] == [full, (None,) * len(full)]
+
+
+def test_nulls_in_nested_columns_stay_null(place: Place) -> None:
+    """Of the nested columns that are taken."""
+    ints = pa.list_(pa.int64())
+    kinds = [ints, pa.list_(ints), pa.map_(pa.string(), ints), pa.struct([("s", STRUCT), ("l", ints)])]
+    schema = pa.schema([(f"c{at}", kind) for at, kind in enumerate(kinds)])
+    sink = sinks.iceberg(TABLE, place.catalog)
+    sink.validate(schema)
+    rows = [
+        ([None], [None, [1]], [("a", None)], {"s": None, "l": None}),
+        (None, None, None, None),
+        ([], [], [], {"s": {"x": None}, "l": []}),
+    ]
+    with closing(opened(sink, 1)) as writer:
+        writer.write(rows, ["3-0-1", "3-0-2", "3-0-3"], {3: 3}, [])
+    found = sorted(read_table(place.catalog), key=lambda row: row["clonos_id"])
+    assert [tuple(row[name] for name in schema.names) for row in found] == rows
+
+
+@pytest.mark.parametrize("made_by", ["the sink", "the user"])
+def test_columns_that_are_never_null(place: Place, made_by: str) -> None:
+    """The sink makes a table that takes nulls, so that a later query may; the user's own is taken as it is."""
+    items = pa.list_(pa.field("element", pa.int64(), nullable=False))
+    schema = pa.schema([pa.field("n", pa.int64(), nullable=False), pa.field("l", items)])
+    catalog = load_catalog("default", **place.catalog)
+    if made_by == "the user":
+        catalog.create_namespace("shop")
+        catalog.create_table(TABLE, pa.schema([("clonos_id", pa.string()), *schema]))
+    sink = sinks.iceberg(TABLE, place.catalog)
+    sink.validate(schema)
+    with closing(opened(sink, 1)) as writer:
+        writer.write([(1, [2]), (3, None)], ["3-0-1", "3-0-2"], {3: 2}, [])
+        with pytest.raises(
+            SinkError, match="row query-1/3-0-3: column 'n' cannot hold its value: it is null"
+        ):
+            writer.write([(None, [2])], ["3-0-3"], {3: 3}, [])
+    assert sorted((row["n"], row["l"]) for row in read_table(place.catalog)) == [(1, [2]), (3, None)]
+    required = [field.required for field in place.table().schema().fields]
+    assert required == [False, made_by == "the user", False]
