@@ -21,6 +21,7 @@ from obstore.exceptions import (
 from obstore.store import from_url
 
 from clonos.errors import QueryDefinitionError, SinkError, SinkUnavailable
+from clonos.sinks.object_conditions import ignored_condition, version_of
 
 if TYPE_CHECKING:
     from obstore import UpdateVersion
@@ -31,6 +32,9 @@ UNAVAILABLE: Final = (GenericError, JoinError, TimeoutError, ConnectionError)
 
 _NO_BUCKET: Final = ("NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist")
 """Of S3, Azure and Google, which clients do not tell from an object that is not there."""
+_DENIED: Final = "code: AccessDenied"
+"""Of S3, for one of several objects to delete; other requests have an error of their own."""
+_CONDITIONS: Final = "Use a store that has If-None-Match and If-Match on PUT"
 _READS_AT_ONCE: Final = 16
 _RETRIES: Any = {
     "max_retries": 2,
@@ -63,7 +67,7 @@ class ObjectPlace:
         """The content of an object and its version."""
         with suppress(FileNotFoundError), self._told(f"reading {name}"):
             found = self._store.get(name)
-            return bytes(found.bytes()), _version(found.meta["e_tag"], found.meta["version"])
+            return bytes(found.bytes()), version_of(found.meta)
         return None
 
     def put(self, name: str, content: bytes) -> None:
@@ -82,7 +86,16 @@ class ObjectPlace:
             if before is None:
                 raise
             return None  # it is gone
-        return _version(put["e_tag"], put["version"])
+        return version_of(put)
+
+    def check_conditions(self, name: str) -> None:
+        """Raises SinkError where the store passes over conditions. `name`: of an object that is made for it."""
+        with self._told(f"writing {name}"):
+            ignored = ignored_condition(self._store, name)
+        if ignored:
+            raise SinkError(
+                f"{self.url}: the store has no conditional writes: it passes over {ignored}", hint=_CONDITIONS
+            )
 
     def copy(self, source: str, target: str) -> None:
         """Raises FileNotFoundError where there is no source."""
@@ -113,10 +126,9 @@ class ObjectPlace:
         """Of all objects in a folder."""
         return [each for page in self._pages(f"{folder}/") for each in page]
 
-    def begins(self, prefix: str) -> bool:
-        """Whether there is an object whose name begins so."""
-        first = next(iter(self._pages(None, prefix)), [])
-        return bool(first) and min(first).startswith(prefix)
+    def first_behind(self, name: str) -> str:
+        """The first name behind that one, in the order of bytes; empty where there is none."""
+        return min(next(iter(self._pages(None, name)), []), default="")
 
     def _pages(self, folder: str | None, offset: str | None = None) -> Iterator[list[str]]:
         with self._told("listing"):
@@ -125,16 +137,6 @@ class ObjectPlace:
 
     def _told(self, what: str) -> _Told:
         return _Told(f"{self.url}: {what}")
-
-
-def _version(e_tag: str | None, version: str | None) -> UpdateVersion:
-    """Stores use one of them, or both."""
-    found: UpdateVersion = {}
-    if e_tag is not None:
-        found["e_tag"] = e_tag
-    if version is not None:
-        found["version"] = version
-    return found
 
 
 class _Told:
@@ -147,9 +149,9 @@ class _Told:
         return
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, PermissionDeniedError | UnauthenticatedError):
+        if isinstance(error, PermissionDeniedError | UnauthenticatedError) or _DENIED in str(error):
             raise SinkError(
-                f"{self._what} is not allowed: {brief(error)}",
+                f"{self._what} is not allowed: {error}".partition("\n")[0],
                 hint="The sink needs the rights to get, put, list and delete objects there, in the words of S3 "
                 "s3:GetObject, s3:PutObject, s3:ListBucket and s3:DeleteObject",
             ) from None
@@ -162,7 +164,7 @@ class _Told:
         if isinstance(error, NotSupportedError):
             raise SinkError(
                 f"{self._what}: the store has no conditional writes: {brief(error)}",
-                hint="Use a store that has If-None-Match and If-Match on PUT",
+                hint=_CONDITIONS,
             ) from None
 
 

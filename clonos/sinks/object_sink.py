@@ -6,9 +6,11 @@
     <url>/_clonos/<query>/<number>.log          determinants, see `clonos.sinks.kept_records`
 
 A step is one conditional put of the head: it is refused where the head is not the one that the step went on from. What
-the head refers to is there before. After it the rows are published, by a copy to the name that readers see. The next
-step, whichever process takes it, publishes first what the head says, in place of a writer that has died in between. So
-readers see the rows of committed steps, in their order, and a writer that was replaced can publish nothing else.
+the head refers to is there before. After it the rows are published, by a copy to the name that readers see, and the
+staged ones are removed. The next step, whichever process takes it, publishes first what the head says, in place of a
+writer that has died in between; where the staged rows are gone it knows that they are published. So readers see the
+rows of committed steps, in their order; a writer that was replaced can publish nothing else; and of the parts that the
+readers' owner has moved away, none comes back but one whose writer died between the copy and the removal.
 
 The head's etag tells apart whatever was there: each head has a number with random bits in it.
 """
@@ -16,13 +18,15 @@ The head's etag tells apart whatever was there: each head has a number with rand
 from __future__ import annotations
 
 import json
+import secrets
 import zlib
 from collections.abc import Hashable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from clonos.errors import LogCorrupt, SinkError, SinkUnavailable
+from clonos.errors import LogCorrupt, SinkUnavailable
 from clonos.sinks.kept_records import RecordFiles, Records, RecordStore, checked, query_of
 from clonos.sinks.object_place import ObjectPlace, open_place
 from clonos.sinks.object_rows import Format, check_columns, encode
@@ -157,11 +161,13 @@ class ObjectStore(RecordStore):
         head = self._heads.get(query) or self._read_head(query)
         for _ in range(_TRIES):
             self._publish(query, head)
+            if head.version is None:
+                self._objects.check_conditions(f"{self._folder(query)}/probe-{secrets.token_hex(8)}")
             if self.as_expected(head.records, expected):
                 after = self._prepared(query, head, changes, content)
                 if self._committed(query, head, after):
                     self._publish(query, self._heads[query])
-                    if None in changes.values():
+                    if None in changes.values() or f"{query}/commit" in changes:
                         self.files(query).clean(after.records)
                     return True
             found = self._read_head(query)
@@ -200,35 +206,50 @@ class ObjectStore(RecordStore):
         if not head.part or self._published.get(query) == head.records.number:
             return
         staged = self._staged(query, head.records)
-        try:
+        with suppress(FileNotFoundError):  # another process has published and removed them
             self._objects.copy(staged, head.part)
-        except FileNotFoundError:
-            later = self._read_head(query).records.number != head.records.number
-            if not later and not self._objects.exists(head.part):
-                raise SinkError(
-                    f"the object {self._place}/{staged} is gone, whose rows are committed and not visible yet",
-                    hint="Restore it, and leave the folder _clonos alone while its query matters",
-                ) from None
+            self._objects.remove([staged])
         self._published[query] = head.records.number
 
     def _read_head(self, query: str) -> Head:
         name, known = self._head_name(query), self._heads.get(query)
-        found = self._objects.get(name)
-        if found is None:
-            was_there = known is not None and known.version is not None
-            if was_there or self._objects.begins(f"part-{file_name(query)}-"):
-                raise LogCorrupt(
-                    f"the object {self._place}/{name} is gone, but the query {query} has written rows there",
-                    hint="Restore it, or start the query with a new checkpoint and another path",
-                )
-            head = Head(Records())
-        else:
-            head = Head.unpack(*found, f"{self._place}/{name}")
+        while True:
+            found = self._objects.get(name)
+            head = Head.unpack(*found, f"{self._place}/{name}") if found else Head(Records())
+            if found is None and known is not None and known.version is not None:
+                raise self._is_gone(query)
+            later = "" if known is not None else self._part_behind(query, head.records.count)
+            if not later:
+                break
+            if self._objects.get(name) == found:  # otherwise a step was taken meanwhile
+                raise self._is_older(query, later) if found else self._is_gone(query)
         self._heads[query] = head
         return head
 
+    def _part_behind(self, query: str, count: int) -> str:
+        """A part of a later step than that one, whose head has been there then; empty where there is none."""
+        prefix = f"part-{file_name(query)}-"
+        part = self._objects.first_behind(f"{prefix}{count:020d}~")
+        number = part.removeprefix(prefix).partition(".")[0]
+        return part if part.startswith(prefix) and number.isdigit() else ""
+
+    def _is_gone(self, query: str) -> LogCorrupt:
+        return LogCorrupt(
+            f"the object {self._place}/{self._head_name(query)} is gone, but the query {query} has written rows there",
+            hint="Restore it, or start the query with a new checkpoint and another path",
+        )
+
+    def _is_older(self, query: str, part: str) -> LogCorrupt:
+        return LogCorrupt(
+            f"the object {self._place}/{self._head_name(query)} is an older copy of itself: {part} was written later",
+            hint="Restore the last one, or start the query with a new checkpoint and another path",
+        )
+
     def _head_name(self, query: str) -> str:
-        return f"_clonos/{file_name(query)}/head"
+        return f"{self._folder(query)}/head"
+
+    def _folder(self, query: str) -> str:
+        return f"_clonos/{file_name(query)}"
 
     def _staged(self, query: str, records: Records) -> str:
-        return f"_clonos/{file_name(query)}/{records.number:020d}.rows"
+        return f"{self._folder(query)}/{records.number:020d}.rows"

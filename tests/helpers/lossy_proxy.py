@@ -12,9 +12,13 @@ from collections.abc import Callable
 class LossyProxy:
     """In front of a server on this host. `target` may be changed while it runs."""
 
-    def __init__(self, target: int, of: bytes, seen: Callable[[bytes], object] = len) -> None:
-        """`of` is what a request has in it that may be lost; `seen` is given all that clients send."""
-        self.target, self._of, self._seen = target, of, seen
+    def __init__(
+        self, target: int, of: bytes, *, hidden: bytes = b"", seen: Callable[[bytes], object] = len
+    ) -> None:
+        """`of` is what a request has in it that may be lost. `hidden`: a header that the server does not get to see.
+        `seen` is given all that clients send."""
+        self.target, self._of = target, of
+        self._hidden, self._seen = hidden, seen
         self._losses: list[str] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
@@ -67,7 +71,7 @@ class LossyProxy:
                     loss = self._losses.pop(0)
                 if not data or loss == "request":
                     return
-                server.sendall(data)
+                server.sendall(data.replace(self._hidden, b"x" * len(self._hidden)))
             if server in ready:
                 data = server.recv(1 << 20)
                 if not data or loss == "answer":

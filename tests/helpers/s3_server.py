@@ -47,6 +47,8 @@ class Keys:
 
 OWNER, READER = Keys("owner", "owner-secret"), Keys("reader", "reader-secret")
 """One who may do everything, and one who may only read and list."""
+OPEN_BUCKET = "open"
+"""Of a bucket that needs no signatures, so that a proxy may change requests."""
 
 
 def why_not() -> str | None:
@@ -96,6 +98,9 @@ class S3Server(ServerProcess):
         self._buckets += 1
         return self._make_bucket(f"bucket{self._buckets}")
 
+    def open_bucket(self) -> str:
+        return self._make_bucket(OPEN_BUCKET)
+
     def _make_bucket(self, name: str) -> str:
         url = f"http://127.0.0.1:{self._ports['filer.port']}/buckets/{name}/"
         try:
@@ -110,6 +115,7 @@ class S3Server(ServerProcess):
         users = [
             _identity("owner", OWNER, ["Admin", "Read", "List", "Tagging", "Write"]),
             _identity("reader", READER, ["Read", "List"]),
+            {"name": "anonymous", "actions": [f"{each}:{OPEN_BUCKET}" for each in ("Read", "List", "Write")]},
         ]
         (self._folder / "users.json").write_text(json.dumps({"identities": users}))
         given = {

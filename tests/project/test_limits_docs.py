@@ -102,6 +102,7 @@ LIMITS: dict[str, str] = {
         sinks/test_delta_sink.py::test_what_is_needed_outlives_checkpoints_compaction_and_vacuum
         sinks/test_delta_sink.py::test_rows_that_a_restore_takes_away_are_not_missed""",
     "A sink in an object store": """
+        sinks/test_object_sink.py::test_parts_that_were_compacted_do_not_come_back
         sinks/test_object_sink.py::test_a_reader_of_the_folder_sees_the_rows_and_nothing_else
         sinks/test_object_sink.py::test_a_stopped_writer_shows_nothing_of_its_own""",
     "An Iceberg sink is": """

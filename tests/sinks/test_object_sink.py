@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import io
 import os
 import signal
 from contextlib import closing
@@ -14,7 +15,7 @@ import pyarrow as pa
 import pytest
 from lossy_proxy import LossyProxy
 from objects_place import ObjectsPlace
-from pyarrow import dataset, fs
+from pyarrow import dataset, fs, parquet
 from s3_server import READER, S3Server, s3_server
 from sink_child import SCHEMA, bundle
 from sink_support import (
@@ -31,6 +32,7 @@ from sink_support import (
 from clonos import sinks
 from clonos.errors import ConfigurationError, LogCorrupt, QueryDefinitionError, SinkError, SinkUnavailable
 from clonos.protocol.fence import Fence
+from clonos.protocol.ids import Epoch
 
 pytestmark = pytest.mark.s3
 UPTO = 60
@@ -190,10 +192,39 @@ def test_what_no_step_needs_is_removed_when_the_log_is_trimmed(place: ObjectsPla
         for first in range(1, 50, 10):
             writer.write(**bundle(first, first + 9))
     place.store.put(f"_clonos/{QUERY}/00000000000000000001.rows", b"of a writer that died before its commit")
-    assert len(place.kept()) == 12
+    assert len(place.kept()) == 7
     assert place.sink().truncate(QUERY, Fence(1), lambda delta: delta == b"delta up to 50") == 4
     assert [name.rpartition(".")[2] for name in place.kept()] == ["log", "head"]
     assert_covered(place.sink(), place.rows())
+
+
+def test_nothing_staged_stays_where_there_are_no_determinants(place: ObjectsPlace) -> None:
+    """A query without operators: its log is never trimmed."""
+    sink = place.sink()
+    with closing(opened(sink, 1)) as writer:
+        for epoch in (1, 2, 3):
+            place.store.put(f"_clonos/{QUERY}/{epoch:020d}.rows", b"of a writer that died before its commit")
+            writer.write(**{**bundle(epoch, epoch), "deltas": []})
+            sink.record_commit(QUERY, Fence(1), Epoch(epoch), b"record")
+            assert place.kept() == ["head"]
+
+
+@pytest.mark.parametrize("steps", ["writer", "driver"])
+def test_parts_that_were_compacted_do_not_come_back(place: ObjectsPlace, steps: str) -> None:
+    """The last one neither: a new process does not know what its predecessor has published."""
+    with closing(opened(place.sink(), 1)) as writer:
+        for first in (1, 11):
+            writer.write(**bundle(first, first + 9))
+    found = place.read()
+    table = io.BytesIO()
+    parquet.write_table(pa.Table.from_pylist(found), table)
+    place.store.put("compacted.parquet", table.getvalue())
+    place.store.delete([path for path in place.parts() if path.startswith("part-")])
+    if steps == "driver":
+        place.sink().raise_fence(QUERY, Fence(2))
+    else:
+        opened(place.sink(), 2).close()
+    assert place.read() == found
 
 
 def test_the_form_may_change(s3: S3Server) -> None:
@@ -232,23 +263,59 @@ def test_a_head_that_is_gone_or_damaged_is_told(place: ObjectsPlace) -> None:
     assert place.rows() == expected(20)
 
 
-def test_determinants_or_staged_rows_that_are_gone_are_told(tmp_path: Path, place: ObjectsPlace) -> None:
-    crash = {"crash": {"point": "objects.committed", "at": 1}}
-    assert run_child(tmp_path, {**place.spec, "upto": 20, "fence": 1, **crash})[0] == KILLED
-    log, rows = (next(each for each in place.kept() if each.endswith(kind)) for kind in (".log", ".rows"))
-    for each in (log, rows):
-        whole = bytes(place.store.get(f"_clonos/{QUERY}/{each}").bytes())
-        place.store.delete(f"_clonos/{QUERY}/{each}")
-        with pytest.raises(
-            SinkError, match=rf"{each} is gone.*leave the folder _clonos alone|{each} is gone.*Restore"
-        ):
-            opened(place.sink(), 2) if each == rows else list(place.sink().log_reader(QUERY).deltas())
-        place.store.put(f"_clonos/{QUERY}/{each}", whole)
-    opened(place.sink(), 2).close()
-    assert place.rows() == expected(10)
+def test_determinants_that_are_gone_are_told(place: ObjectsPlace) -> None:
+    with closing(opened(place.sink(), 1)) as writer:
+        writer.write(**bundle(1, 10))
+    log = next(each for each in place.kept() if each.endswith(".log"))
+    whole = bytes(place.store.get(f"_clonos/{QUERY}/{log}").bytes())
+    place.store.delete(f"_clonos/{QUERY}/{log}")
+    with pytest.raises(SinkError, match=rf"{log} is gone.*leave it alone"):
+        list(place.sink().log_reader(QUERY).deltas())
+    place.store.put(f"_clonos/{QUERY}/{log}", whole)
+    assert_covered(place.sink(), place.rows())
+
+
+def test_an_older_head_that_was_put_back_is_told(place: ObjectsPlace) -> None:
+    name = f"_clonos/{QUERY}/head"
+    heads = []
+    with closing(opened(place.sink(), 1)) as writer:
+        for first in (1, 11):
+            writer.write(**bundle(first, first + 9))
+            heads.append(bytes(place.store.get(name).bytes()))
+    last = place.parts()[-1]
+    place.store.put(name, heads[0])
+    with pytest.raises(LogCorrupt, match=rf"{name} is an older copy of itself: {last} was written later"):
+        opened(place.sink(), 2)
+    assert place.rows() == expected(20)
+    place.store.put(name, heads[1])  # as the hint says
+    with closing(opened(place.sink(), 2)) as writer:
+        writer.write(**bundle(21, 30))
+    assert place.rows() == expected(30)
 
 
 # ----------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize("header", ["if-none-match", "if-match"])
+def test_a_store_that_passes_over_conditions_is_refused(s3: S3Server, header: str) -> None:
+    with LossyProxy(s3.port, b"PUT", hidden=header.encode()) as proxy:
+        unsigned = {
+            "endpoint": f"http://127.0.0.1:{proxy.port}",
+            "region": "us-east-1",
+            "skip_signature": True,
+            "client_options": {"allow_http": True},
+        }
+        place = f"{s3.open_bucket()}/{header}"
+        sink = sinks.parquet(f"s3://{place}", options=unsigned)
+        sink.validate(SCHEMA)
+        with pytest.raises(
+            SinkError, match=f"no conditional writes: it passes over (?i:{header}).*Use a store"
+        ):
+            opened(sink, 1)
+        assert s3.store(s3.open_bucket(), header).list().collect() == []
+    sink = sinks.parquet(f"s3://{place}", options={**unsigned, "endpoint": s3.endpoint})
+    sink.validate(SCHEMA)
+    opened(sink, 1).close()
 
 
 def test_a_bucket_that_is_not_there_is_told(s3: S3Server) -> None:
@@ -260,8 +327,11 @@ def test_a_bucket_that_is_not_there_is_told(s3: S3Server) -> None:
 
 
 def test_rights_that_are_missing_are_told(place: ObjectsPlace) -> None:
-    for keys, doing in ((READER, "writing"), (type(READER)("nobody", "wrong"), "reading")):
-        with pytest.raises(SinkError, match=rf"{doing} _clonos/query-1/head is not allowed.*s3:PutObject"):
+    for keys, doing in (
+        (READER, "writing _clonos/query-1/probe-.*"),
+        (type(READER)("nobody", "wrong"), "reading _clonos/query-1/head"),
+    ):
+        with pytest.raises(SinkError, match=rf"{doing} is not allowed.*s3:PutObject"):
             place.sink(options=place.server.options(keys)).raise_fence(QUERY, Fence(1))
 
 
