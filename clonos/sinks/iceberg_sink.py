@@ -17,9 +17,9 @@ from pyiceberg.exceptions import (
 )
 from sqlalchemy.exc import IntegrityError, InterfaceError, OperationalError
 
-from clonos.errors import QueryDefinitionError, SinkUnavailable
+from clonos.errors import LogCorrupt, QueryDefinitionError, SinkUnavailable
 from clonos.sinks.arrow_rows import to_arrow
-from clonos.sinks.iceberg_table import IcebergTable, catalog_options, check_columns
+from clonos.sinks.iceberg_table import IcebergTable, catalog_options, check_columns, property_of
 from clonos.sinks.kept_records import RecordFiles, Records, RecordStore, query_of
 from clonos.sinks.port import Row
 from clonos.sinks.store import StoreSink
@@ -101,10 +101,31 @@ class IcebergStore(RecordStore):
     def current(self, query: str) -> Records:
         self._table.refresh()
         number = self._table.number(file_name(query))
+        if number == 0:
+            self._check_begins(query)
+            return Records()
         records = self._known.get(query, Records())
         if records.number != number:
-            records = self._known[query] = self.files(query).read(number) if number else Records()
+            records = self.files(query).read(number)
+            if records.inline.get(_of_table(query)) != self._table.uuid:
+                raise self._is_another(query, "it was made anew")
+            self._known[query] = records
         return records
+
+    def _check_begins(self, query: str) -> None:
+        """Raises LogCorrupt where the query has written here, of which the table knows nothing."""
+        if not self._table.is_there or self.files(query).last_count() <= 1:
+            return  # the files of a first step may be there without its commit
+        self._table.refresh()  # it may have begun meanwhile
+        if self._table.number(file_name(query)) == 0:
+            raise self._is_another(query, "its property is gone, or the table was made anew")
+
+    def _is_another(self, query: str, why: str) -> LogCorrupt:
+        return LogCorrupt(
+            f"{self._place} is not as the query {query} has left it, whose files are in {self.files(query)}: {why}",
+            hint=f"Restore the table with its property {property_of(file_name(query))}, or start the query with a new "
+            "checkpoint and a new table",
+        )
 
     def files(self, query: str) -> RecordFiles:
         return RecordFiles(self._table.folder(file_name(query)))
@@ -127,7 +148,7 @@ class IcebergStore(RecordStore):
                 return False
             # From here on the table is not read again: the commit is refused where one has come since `before`.
             files = self.files(query)
-            after = files.write(before, changes)
+            after = files.write(before, {**changes, _of_table(query): self._table.uuid})
             failure = self._table.commit(file_name(query), after.number, arrow)
             if failure is None:
                 self._known[query] = after
@@ -140,3 +161,8 @@ class IcebergStore(RecordStore):
 
     def close(self) -> None:
         self._close()
+
+
+def _of_table(query: str) -> str:
+    """The key of the record that says to which table the others belong."""
+    return f"{query}/table"

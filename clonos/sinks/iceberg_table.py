@@ -18,6 +18,7 @@ from pyiceberg.exceptions import (
     CommitFailedException,
     NamespaceAlreadyExistsError,
     NoSuchTableError,
+    NotInstalledError,
     TableAlreadyExistsError,
 )
 from pyiceberg.io.pyarrow import PyArrowFileIO, _pyarrow_to_schema_without_ids, schema_to_pyarrow
@@ -96,6 +97,10 @@ class IcebergTable:
         """Whether there was a table at the last `refresh`."""
         return self._table is not None
 
+    @property
+    def uuid(self) -> bytes:
+        return str(self._opened.metadata.table_uuid).encode()
+
     def refresh(self) -> None:
         """Load the table as it is now. There may be none yet."""
         try:
@@ -122,17 +127,18 @@ class IcebergTable:
 
     def number(self, query: str) -> int:
         """That the last commit of a query has; 0 where there is none."""
-        return int(self._table.properties.get(_key(query), 0)) if self._table else 0
+        return int(self._table.properties.get(property_of(query), 0)) if self._table else 0
 
     def commit(self, query: str, number: int, rows: pa.Table | None) -> str | None:
         """None where it has taken effect. Otherwise why it has not: another commit has come in between. Raises where
         that is not known, and SinkError where the table does not take the rows."""
         table = self._opened
+        self._check_partitions()
         if rows is not None:
             self._check(rows.schema)
         adds = rows if rows is not None else table.schema().as_arrow().empty_table()
         transaction = _OneCommit(table)
-        transaction.set_properties({_key(query): str(number)})
+        transaction.set_properties({property_of(query): str(number)})
         try:
             transaction.append(adds)
         except (ValueError, NotImplementedError, TypeError) as error:
@@ -145,6 +151,20 @@ class IcebergTable:
             self.refresh()
             raise
         return None
+
+    def _check_partitions(self) -> None:
+        """Rows are told apart by a package of its own, but for partitions by the values of a column."""
+        table = self._opened
+        for each in table.spec().fields:
+            try:
+                each.transform.pyarrow_transform(table.schema().find_type(each.source_id))
+            except NotInstalledError:
+                column = table.schema().find_column_name(each.source_id)
+                raise SinkError(
+                    f"the table {self.name} is partitioned by {each.transform} of {column}, "
+                    "which this sink cannot write",
+                    hint="Partition the table by columns as they are (identity), or not at all",
+                ) from None
 
     def _check(self, rows: pa.Schema) -> None:
         """Compared as Arrow has the types of both: the library's own check prints."""
@@ -208,5 +228,6 @@ def catalog_options(catalog: str | Mapping[str, str]) -> tuple[str, dict[str, st
     return name, {"py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO", **properties}
 
 
-def _key(query: str) -> str:
+def property_of(query: str) -> str:
+    """Of a table: the number of the query's last commit."""
     return f"clonos.{query}"

@@ -90,6 +90,14 @@ class RecordFiles:
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
 
+    def __str__(self) -> str:
+        return str(self._folder)
+
+    def last_count(self) -> int:
+        """The greatest of all files' counts, 0 where there are none. A step of that count was begun, and the one before
+        has taken effect."""
+        return max((count for name in self._folder.names() if (count := _count(name)) is not None), default=0)
+
     def read(self, number: int) -> Records:
         """Of a store that keeps nothing but the number."""
         name = _name(number, "records")
@@ -230,6 +238,12 @@ def _name(number: int, kind: str) -> str:
     return f"{number:020d}.{kind}"
 
 
-def _is_before(name: str, current: Records) -> bool:
+def _count(name: str) -> int | None:
+    """None of files of other kinds."""
     number, _, kind = name.partition(".")
-    return kind in ("records", "log", "rows") and int(number) >> _RANDOM_BITS <= current.count
+    return int(number) >> _RANDOM_BITS if kind in ("records", "log", "rows") else None
+
+
+def _is_before(name: str, current: Records) -> bool:
+    count = _count(name)
+    return count is not None and count <= current.count

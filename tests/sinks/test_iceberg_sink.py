@@ -17,6 +17,7 @@ from iceberg_place import TABLE, read_table, sqlite_catalog
 from pyiceberg.catalog import load_catalog
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 from pyiceberg.table import Table
+from pyiceberg.transforms import BucketTransform
 from s3_server import S3Server
 from sink_child import SCHEMA, bundle, make_sink
 from sink_support import QUERY, assert_covered, expected, opened, race, run_child, stopped_writer
@@ -251,6 +252,48 @@ def test_a_table_that_was_removed_or_made_anew_is_told(place: Place) -> None:
             with pytest.raises(SinkError, match=r"the table shop\.decisions was removed or made anew"):
                 writer.write(**bundle(11, 20))
             place.sink().raise_fence("other", Fence(1))  # makes it anew
+
+
+def test_a_property_that_is_gone_is_told(place: Place) -> None:
+    with closing(opened(place.sink(), 1)) as writer:
+        writer.write(**bundle(1, 10))
+        name = f"clonos.{QUERY}"
+        number = place.table().properties[name]
+        place.table().transaction().remove_properties(name).commit_transaction()
+        with pytest.raises(LogCorrupt, match=f"its property is gone.*{name}"):
+            writer.write(**bundle(11, 20))
+    with pytest.raises(
+        LogCorrupt, match=f"{place.folder()}: its property is gone.*Restore the table with.*{name}"
+    ):
+        opened(place.sink(), 2)
+    place.table().transaction().set_properties({name: number}).commit_transaction()  # as the hint says
+    with closing(opened(place.sink(), 2)) as writer:
+        writer.write(**bundle(11, 20))
+    assert place.rows() == expected(20)
+
+
+@pytest.mark.parametrize("properties", ["none", "the old ones"])
+def test_a_table_that_was_made_anew_between_two_starts_is_told(place: Place, properties: str) -> None:
+    with closing(opened(place.sink(), 1)) as writer:
+        writer.write(**bundle(1, 10))
+    old, catalog = place.table(), load_catalog("default", **place.catalog)
+    catalog.drop_table(TABLE)
+    kept = old.properties if properties == "the old ones" else {}
+    catalog.create_table(TABLE, old.schema(), location=old.location(), properties=kept)
+    with pytest.raises(LogCorrupt, match=r"made anew.*a new checkpoint and a new table"):
+        opened(place.sink(), 2)
+    opened(place.sink(), 2, query="other").close()
+
+
+def test_partitions(place: Place) -> None:
+    """By the values of a column; others need a package that is not there."""
+    with closing(opened(place.sink(), 1)) as writer:
+        place.table().update_spec().add_identity("card").commit()
+        writer.write(**bundle(1, 10))
+    assert place.rows() == expected(10)
+    place.table().update_spec().add_field("n", BucketTransform(4)).commit()
+    with pytest.raises(SinkError, match=r"partitioned by bucket\[4\] of n, which.*by columns as they are"):
+        opened(place.sink(), 2)
 
 
 def test_a_file_of_the_sink_that_was_removed_or_damaged_is_told(place: Place) -> None:
