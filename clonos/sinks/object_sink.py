@@ -22,15 +22,15 @@ import secrets
 import zlib
 from collections.abc import Hashable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
 
 from clonos.errors import LogCorrupt, SinkUnavailable
 from clonos.sinks.kept_records import RecordFiles, Records, RecordStore, checked, query_of
+from clonos.sinks.object_layout import Layout
 from clonos.sinks.object_place import ObjectPlace, open_place
 from clonos.sinks.object_rows import Format, check_columns, encode
-from clonos.sinks.object_url import checked_url
+from clonos.sinks.object_url import canonical, checked_url
 from clonos.sinks.port import Row
 from clonos.sinks.store import StoreSink
 from clonos.sinks.store_records import pack
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from obstore import UpdateVersion
 
 _TRIES: Final = 100
+_VERSION: Final = 1
 
 
 class ObjectSink(StoreSink):
@@ -71,7 +72,7 @@ class ObjectSink(StoreSink):
 
     @property
     def target(self) -> Hashable:
-        return "objects", urlsplit(self._url)._replace(scheme="").geturl()
+        return "objects", *canonical(self._url)
 
     @property
     def id_column(self) -> str:
@@ -89,6 +90,10 @@ class ObjectSink(StoreSink):
         """The content of an object."""
         return encode(rows, ids, self.schema, self._id_column, self._form)
 
+    def layout(self) -> Layout | None:
+        """None where no schema is known: fences can be raised all the same."""
+        return None if self._schema is None else Layout.of(self._schema, self._id_column, self._form)
+
     @property
     def form(self) -> Format:
         return self._form
@@ -96,20 +101,34 @@ class ObjectSink(StoreSink):
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Of one query: what counts, and the name that the step's rows have for readers, where it brought any."""
+    """Of one query: what counts, the name that the step's rows have for readers, where it brought any, and what all its
+    objects have in common."""
 
     records: Records
     part: str = ""
+    layout: Layout | None = None
     version: UpdateVersion | None = None
 
     def pack(self) -> bytes:
-        said = {"number": self.records.number, "part": self.part, "records": self.records.pack().decode()}
+        said = {
+            "version": _VERSION,
+            "number": self.records.number,
+            "part": self.part,
+            "layout": self.layout and self.layout.pack(),
+            "records": self.records.pack().decode(),
+        }
         return pack(zlib.compress(json.dumps(said).encode(), 1))
 
     @classmethod
     def unpack(cls, content: bytes, version: UpdateVersion, place: str) -> Head:
         said = json.loads(zlib.decompress(checked(content, place)))
-        return cls(Records.unpack(said["number"], said["records"].encode()), said["part"], version)
+        if said["version"] != _VERSION:
+            raise LogCorrupt(
+                f"the sink's records {place} have version {said['version']}, and this one of Clonos reads {_VERSION}",
+                hint="Run the query with the version of Clonos that has written them, or a newer one",
+            )
+        records = Records.unpack(said["number"], said["records"].encode())
+        return cls(records, said["part"], Layout.unpack(said["layout"]), version)
 
 
 class ObjectFolder:
@@ -160,6 +179,7 @@ class ObjectStore(RecordStore):
         content = self._sink.encoded(rows, ids) if rows else b""
         head = self._heads.get(query) or self._read_head(query)
         for _ in range(_TRIES):
+            self._joined(head)
             self._publish(query, head)
             if head.version is None:
                 self._objects.check_conditions(f"{self._folder(query)}/probe-{secrets.token_hex(8)}")
@@ -184,10 +204,16 @@ class ObjectStore(RecordStore):
     def _prepared(self, query: str, head: Head, changes: Mapping[str, bytes | None], content: bytes) -> Head:
         """What the step refers to is there when this returns."""
         after = self.files(query).prepare(head.records, changes)
+        layout = self._joined(head)
         if not content:
-            return Head(after)
+            return Head(after, "", layout)
         self._objects.put(self._staged(query, after), content)
-        return Head(after, f"part-{file_name(query)}-{after.count:020d}.{self._sink.form}")
+        return Head(after, f"part-{file_name(query)}-{after.count:020d}.{self._sink.form}", layout)
+
+    def _joined(self, head: Head) -> Layout | None:
+        """Raises SinkError where the sink's rows cannot stand beside what is there."""
+        mine = self._sink.layout()
+        return head.layout.joined(mine, self._place) if head.layout and mine else mine or head.layout
 
     def _committed(self, query: str, before: Head, after: Head) -> bool:
         """Whether the head has become this one."""
@@ -198,7 +224,7 @@ class ObjectStore(RecordStore):
             if found is None or found[0] != content:
                 return False
             version = found[1]
-        self._heads[query] = Head(after.records, after.part, version)
+        self._heads[query] = replace(after, version=version)
         return True
 
     def _publish(self, query: str, head: Head) -> None:

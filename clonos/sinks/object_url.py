@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import posixpath
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from clonos.errors import QueryDefinitionError
 
@@ -21,9 +22,20 @@ def checked_url(url: str) -> str:
         raise QueryDefinitionError(
             f"{url!r} is no place in an object store", hint="Give a URL such as s3://bucket/path"
         )
-    if not parts.netloc or parts.query or parts.fragment or ("@" in parts.netloc and parts.scheme == "s3"):
+    if (
+        not parts.netloc
+        or parts.query
+        or parts.fragment
+        or ("@" in parts.netloc and parts.scheme in ("s3", "s3a"))
+    ):
         raise QueryDefinitionError(
             f"{url!r} does not name a bucket and a path alone",
             hint="Give s3://bucket/path; endpoint and keys go into options={...}, or stand in the environment",
         )
     return url.rstrip("/")
+
+
+def canonical(url: str) -> tuple[str, str]:
+    """Bucket and path, the same for each way of writing one place."""
+    parts = urlsplit(url)
+    return parts.netloc, posixpath.normpath(f"/{unquote(parts.path)}/").lstrip("/")

@@ -227,16 +227,65 @@ def test_parts_that_were_compacted_do_not_come_back(place: ObjectsPlace, steps: 
     assert place.read() == found
 
 
-def test_the_form_may_change(s3: S3Server) -> None:
-    """Under one checkpoint: both forms have one head."""
-    place = ObjectsPlace(s3, "jsonl")
+@pytest.mark.parametrize(
+    ("form", "arguments", "columns", "says"),
+    [
+        ("jsonl", {}, [("card", pa.string())], "the format of what .* is parquet, and now jsonl"),
+        (
+            "parquet",
+            {"id_column": "rid"},
+            [("card", pa.string())],
+            "the id column .* is clonos_id, and now rid",
+        ),
+        ("parquet", {}, [("n", pa.string())], "column 'n' .* is int64, and now string"),
+    ],
+)
+def test_what_does_not_go_with_what_is_there_is_refused_at_the_start(
+    place: ObjectsPlace, form: str, arguments: dict[str, Any], columns: list[Any], says: str
+) -> None:
     with closing(opened(place.sink(), 1)) as writer:
         writer.write(**bundle(1, 10))
-    place.form = "parquet"
-    with closing(opened(place.sink(), 2)) as writer:
+    sink = getattr(sinks, form)(place.url, options=place.options, **arguments)
+    sink.validate(pa.schema(columns))
+    for start in (lambda: opened(sink, 2), lambda: sink.raise_fence(QUERY, Fence(2))):
+        with pytest.raises(SinkError, match=f"{place.url}: {says}.*Leave it as it was"):
+            start()
+    with closing(opened(place.sink(), 2)) as writer:  # as the hint says
         writer.write(**bundle(11, 20))
-    assert [path.rpartition(".")[2] for path in place.parts()] == ["jsonl", "parquet"]
     assert place.rows() == expected(20)
+
+
+def test_columns_may_be_added_and_left_out(place: ObjectsPlace) -> None:
+    """And come back with the type they had."""
+    added = pa.schema([*SCHEMA, ("more", pa.int64())])
+    for fence, schema, row in (
+        (1, SCHEMA, ("a", 1)),
+        (2, added, ("b", 2, 3)),
+        (3, pa.schema([pa.field("n", pa.int64(), nullable=False)]), (3,)),
+    ):
+        sink = sinks.parquet(**place.arguments())
+        sink.validate(schema)
+        with closing(opened(sink, fence)) as writer:
+            writer.write([row], [f"3-0-{fence}"], {3: fence}, [])
+    assert [(row.get("card"), row["n"], row.get("more")) for row in place.read()] == [
+        ("a", 1, None),
+        ("b", 2, 3),
+        (None, 3, None),
+    ]
+    sink = sinks.parquet(**place.arguments())
+    sink.validate(pa.schema([("more", pa.string())]))
+    with pytest.raises(SinkError, match=r"column 'more' .* is int64, and now string"):
+        opened(sink, 4)
+
+
+@pytest.mark.parametrize("other", ["s3a://b/a%20b", "s3://b/a b/", "S3://b/a%20%62", "s3://b/x/../a b"])
+def test_each_way_of_writing_a_place_is_one_target(other: str) -> None:
+    assert sinks.jsonl(other, options={"region": "r"}).target == sinks.parquet("s3://b/a b").target
+    assert (
+        sinks.parquet("s3://b/a").target
+        != sinks.parquet("s3://b/a b").target
+        != sinks.parquet("s3://c/a b").target
+    )
 
 
 # ------------------------------------------------------------------- damage
