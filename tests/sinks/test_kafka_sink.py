@@ -161,6 +161,7 @@ def test_a_broker_is_killed_again_and_again(tmp_path: Path, mortal: KafkaBroker,
     assert_covered(place.sink(), place.rows())
 
 
+@pytest.mark.parametrize("mode", [pytest.param("transactions", marks=pytest.mark.soak), "at_once"])
 def test_a_broker_that_stays_away_is_waited_for_as_long_as_was_said(mortal: KafkaBroker, mode: str) -> None:
     place = Place(mortal, mode, patience=1.0)
     writer = opened(place.sink(), 1)
