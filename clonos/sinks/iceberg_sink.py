@@ -25,6 +25,9 @@ from clonos.sinks.port import Row
 from clonos.sinks.store import StoreSink
 from clonos.sinks.wal_files import file_name
 
+_TABLE: Final = (
+    "table"  # the key of the record that says to which table the others belong; a sink's own have slashes
+)
 _TRIES: Final = 100
 
 
@@ -107,7 +110,7 @@ class IcebergStore(RecordStore):
         records = self._known.get(query, Records())
         if records.number != number:
             records = self.files(query).read(number)
-            if records.inline.get(_of_table(query)) != self._table.uuid:
+            if records.inline.get(_TABLE) != self._table.uuid:
                 raise self._is_another(query, "it was made anew")
             self._known[query] = records
         return records
@@ -148,7 +151,7 @@ class IcebergStore(RecordStore):
                 return False
             # From here on the table is not read again: the commit is refused where one has come since `before`.
             files = self.files(query)
-            after = files.write(before, {**changes, _of_table(query): self._table.uuid})
+            after = files.write(before, {**changes, _TABLE: self._table.uuid})
             failure = self._table.commit(file_name(query), after.number, arrow)
             if failure is None:
                 self._known[query] = after
@@ -161,8 +164,3 @@ class IcebergStore(RecordStore):
 
     def close(self) -> None:
         self._close()
-
-
-def _of_table(query: str) -> str:
-    """The key of the record that says to which table the others belong."""
-    return f"{query}/table"
