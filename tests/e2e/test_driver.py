@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,14 +17,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("plugin_jar")]
 
 GONE_SECONDS = 120.0
 TRIGGERS = {"microbatch": None, "realtime": {"realTime": "4 seconds"}}
-
-
-@pytest.fixture
-def temporary() -> Iterator[Path]:
-    """A directory whose paths are short enough for sockets."""
-    path = Path(tempfile.mkdtemp(prefix="ct-", dir="/tmp"))
-    yield path
-    shutil.rmtree(path, ignore_errors=True)
 
 
 def driver_struck(point: Point, operator: str, when: str = SOON, after: int = 0) -> Fault:

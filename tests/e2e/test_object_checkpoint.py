@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,14 +17,6 @@ from clonos.testing.faults import Fault, Point, Strike, script
 
 pytestmark = [pytest.mark.spark, pytest.mark.s3, pytest.mark.usefixtures("plugin_jar")]
 TRIGGERS = {"microbatch": None, "realtime": {"realTime": "2 seconds"}}
-
-
-@pytest.fixture
-def temporary() -> Iterator[Path]:
-    """A directory whose paths are short enough for sockets."""
-    path = Path(tempfile.mkdtemp(prefix="co-", dir="/tmp"))
-    yield path
-    shutil.rmtree(path, ignore_errors=True)
 
 
 @pytest.mark.parametrize("mode", mostly("realtime"))

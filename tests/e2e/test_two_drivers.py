@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
-import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,14 +22,6 @@ from clonos.storage.folder import Folder, resolve
 from clonos.storage.generations import Generations, Machine
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("plugin_jar")]
-
-
-@pytest.fixture
-def temporary() -> Iterator[Path]:
-    """A directory whose paths are short enough for sockets."""
-    path = Path(tempfile.mkdtemp(prefix="ct-", dir="/tmp"))
-    yield path
-    shutil.rmtree(path, ignore_errors=True)
 
 
 def untouched(checkpoint: Path) -> dict[str, bytes]:
