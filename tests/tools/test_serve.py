@@ -15,16 +15,22 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from browser import browser_page
 from operated import TOPOLOGY, make_checkpoint, serve
+from pyarrow import fs
 from services import Authority
 from standby_conduit import PATIENCE, Conduit, until
 
 from clonos import cli
+from clonos.protocol.fence import Generation
+from clonos.protocol.roles.leadership import Claim, Lease
+from clonos.storage.folder import Folder
+from clonos.storage.generations import Generations, Machine
 from clonos.tools.serve.advice import Level, advice
 from clonos.tools.serve.graph import graph
 from clonos.tools.serve.observed_query import ObservedQuery
@@ -308,6 +314,25 @@ def test_a_query_of_another_host_is_not_to_be_started_before_it_is_looked_at_the
     monkeypatch.setattr("platform.node", lambda: "another")
     (one,) = ObservedQuery(str(tmp_path)).look()["advice"]
     assert "ask there" in one["do"] and "If it does not run there" in one["do"]
+
+
+def test_a_query_whose_lease_rises_runs_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_checkpoint(tmp_path)
+    monkeypatch.setattr("platform.node", lambda: "another")
+    folder = Folder(fs.LocalFileSystem(), str(tmp_path / "clonos"), tag="t")
+    shelf = Generations(folder, Machine("boot", (1, 2)), {})
+    lease = Lease("a" * 32, 1, holder="process 7 on host b")
+    assert shelf.claim(Claim(Generation(1), lease.owner))
+    shelf.keep(lease)
+    query = ObservedQuery(str(tmp_path))
+    assert query.look()["state"] == "not running", "one look does not tell"
+    shelf.keep(replace(lease, renewals=2))
+    for _ in range(2):  # it need not rise between each two
+        view = query.look()
+        assert view["state"] == "runs elsewhere"
+        assert view["advice"][0]["seen"] == "it is led by process 7 on host b"
+    shelf.keep(replace(lease, renewals=3, released=True))
+    assert query.look()["state"] == "not running"
 
 
 def test_what_is_given_as_a_token_where_none_is_asked_for_goes_into_no_header() -> None:

@@ -14,6 +14,7 @@ from clonos.spark.checkpoint import Checkpoint, checkpoint_at
 from clonos.tools.live_query import find
 from clonos.tools.serve.advice import Advice, Level, advice
 from clonos.tools.serve.graph import graph
+from clonos.tools.serve.lease_watch import LeaseWatch
 from clonos.tools.serve.rates import Look, Rates
 from clonos.tools.status.describe import describe, last_of
 
@@ -29,6 +30,7 @@ class ObservedQuery:
     def __init__(self, location: str) -> None:
         self.location = location
         self._rates = Rates()
+        self._leases = LeaseWatch(location)
         self._events: dict[str, dict[str, Any]] = {}
         self._view: dict[str, Any] = {"checkpoint": location, "state": "not looked yet", "at": time.time()}
         self._looked = threading.Condition()
@@ -75,6 +77,14 @@ class ObservedQuery:
         try:
             said = describe(find(self.location))
         except NotRunning as error:
+            leader = self._leases.leader()
+            if leader is not None:
+                there = "Ask there for more: clonos status, or clonos serve"
+                view |= {
+                    "state": "runs elsewhere",
+                    "advice": [Advice(Level.NOTE, f"it is led by {leader}", there).to_document()],
+                }
+                return
             names = {node["number"]: node["name"] for node in topology["nodes"]}
             view |= {"state": "not running", "advice": [_of(error, self._next(checkpoint, names))]}
         else:

@@ -35,7 +35,7 @@ function show(queries, view) {
     pill("no news", "warning");
     view.advice = [{ level: "warning", seen: `what is shown is ${span(silent)} old`,
       do: "The query, or the storage of its checkpoint, does not answer this page. It may run or not.", command: "" }];
-  } else pill(view.state, { running: "good", "not running": "error" }[view.state] ?? "warning");
+  } else pill(view.state, { running: "good", "runs elsewhere": "good", "not running": "error" }[view.state] ?? "warning");
   find("facts").textContent = facts(view);
   document.title = `${view.state} – Clonos`;
   find("advice").replaceChildren(...advised(view));
