@@ -87,5 +87,8 @@ class ArrowDirectory:
     def link(self, name: str, target_path: str) -> bool:
         return False
 
+    def discard(self, temporary: str) -> None:
+        self.delete(temporary)
+
     def delete(self, name: str) -> None:
         self._fs.delete_file(self._full(name))

@@ -137,7 +137,7 @@ class Folder:
             except BaseException:
                 # What cannot be removed now is swept by the next incarnation.
                 with suppress(OSError, pa.ArrowException):
-                    self._medium.delete(temporary)
+                    self._medium.discard(temporary)
                 raise
 
     def sizes(self, directory: str) -> dict[str, int]:

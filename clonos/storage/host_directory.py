@@ -84,6 +84,9 @@ class HostDirectory:
     def link(self, name: str, target_path: str) -> bool:
         return _try_link(self._full(name), target_path)
 
+    def discard(self, temporary: str) -> None:
+        self.delete(temporary)
+
     def delete(self, name: str) -> None:
         os.unlink(self._full(name))
 

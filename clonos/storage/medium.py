@@ -57,6 +57,10 @@ class Medium(Protocol):
         """Make the same file appear at a local path; False where that is not possible."""
         ...
 
+    def discard(self, temporary: str) -> None:
+        """What a write that failed may have left under the temporary name; errors are allowed."""
+        ...
+
     def delete(self, name: str) -> None:
         """`FileNotFoundError` is allowed, not asked for."""
         ...

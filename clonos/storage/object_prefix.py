@@ -104,6 +104,9 @@ class ObjectPrefix:
     def link(self, name: str, target_path: str) -> bool:
         return False
 
+    def discard(self, temporary: str) -> None:
+        """Nothing: there was none."""
+
     def delete(self, name: str) -> None:
         with _told():
             obstore.delete(self._store.quick, self._full(name))
