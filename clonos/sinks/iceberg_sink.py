@@ -25,9 +25,8 @@ from clonos.sinks.port import Row
 from clonos.sinks.store import StoreSink
 from clonos.sinks.wal_files import file_name
 
-_TABLE: Final = (
-    "table"  # the key of the record that says to which table the others belong; a sink's own have slashes
-)
+_TABLE: Final = "table"
+"""The key of the record that says to which table the others belong; a sink's own have slashes."""
 _TRIES: Final = 100
 
 

@@ -21,7 +21,8 @@ from obstore.exceptions import (
 from obstore.store import from_url
 
 from clonos.errors import QueryDefinitionError, SinkError, SinkUnavailable
-from clonos.sinks.object_conditions import ignored_condition, version_of
+from clonos.storage.object_answers import in_short, is_no_bucket
+from clonos.storage.object_conditions import ignored_condition, version_of
 
 if TYPE_CHECKING:
     from obstore import UpdateVersion
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 UNAVAILABLE: Final = (GenericError, JoinError, TimeoutError, ConnectionError)
 """What may go away by itself: no connection, no answer, an error of the server."""
 
-_NO_BUCKET: Final = ("NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist")
-"""Of S3, Azure and Google, which clients do not tell from an object that is not there."""
 _DENIED: Final = "code: AccessDenied"
 """Of S3, for one of several objects to delete; other requests have an error of their own."""
 _CONDITIONS: Final = "Use a store that has If-None-Match and If-Match on PUT"
@@ -48,7 +47,7 @@ def open_place(url: str, options: Mapping[str, Any]) -> ObjectStore:
         return from_url(url, **{"retry_config": _RETRIES, **options})
     except (BaseError, TypeError, ValueError) as error:
         raise QueryDefinitionError(
-            f"{url} cannot be opened: {brief(error)}",
+            f"{url} cannot be opened: {in_short(error)}",
             hint="options={...} are the arguments of obstore.store.S3Store, GCSStore or AzureStore",
         ) from None
 
@@ -155,19 +154,14 @@ class _Told:
                 hint="The sink needs the rights to get, put, list and delete objects there, in the words of S3 "
                 "s3:GetObject, s3:PutObject, s3:ListBucket and s3:DeleteObject",
             ) from None
-        if error is not None and any(code in str(error) for code in _NO_BUCKET):
+        if error is not None and is_no_bucket(error):
             raise SinkError(
                 f"{self._what} fails: the bucket is not there", hint="Create the bucket, or mend the URL"
             ) from None
         if isinstance(error, UNAVAILABLE):
-            raise SinkUnavailable(f"{self._what} fails: {brief(error)}") from None
+            raise SinkUnavailable(f"{self._what} fails: {in_short(error)}") from None
         if isinstance(error, NotSupportedError):
             raise SinkError(
-                f"{self._what}: the store has no conditional writes: {brief(error)}",
+                f"{self._what}: the store has no conditional writes: {in_short(error)}",
                 hint=_CONDITIONS,
             ) from None
-
-
-def brief(error: BaseException) -> str:
-    """The first line."""
-    return str(error).partition("\n")[0]

@@ -7,7 +7,6 @@ again, the store says that the name is taken, by the first attempt: what is ther
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,14 +17,14 @@ from obstore.exceptions import AlreadyExistsError, BaseError, PermissionDeniedEr
 
 from clonos.errors import ConfigurationError
 from clonos.storage.medium import CHUNK
+from clonos.storage.object_answers import in_short, is_no_bucket
+from clonos.storage.object_conditions import ignored_creation
 from clonos.storage.object_store import ObjectStore
 
-_NO_BUCKET: Final = ("NoSuchBucket", "ContainerNotFound", "specified bucket does not exist")
 _WHOSE_KEYS: Final = (
     "A query uses the keys of its Spark session (fs.s3a.access.key, ...), else those of the environment "
     "(AWS_ACCESS_KEY_ID, ...), which are all that a command has"
 )
-_STORE_SAYS: Final = re.compile(r"<(?:Code|Message)>([^<]*)<")
 _probed: set[str] = set()
 
 
@@ -64,32 +63,28 @@ class ObjectPrefix:
 
     def create(self, name: str, data: bytes, temporary: str) -> bool:
         self._probe(temporary)
-        if self._created(name, data):
-            return True
+        with _told():
+            try:
+                # In one request: an upload in parts has no such condition.
+                obstore.put(self._store.quick, self._full(name), data, mode="create", use_multipart=False)
+                return True
+            except AlreadyExistsError:
+                pass
         try:
             return self.read(name) == data
         except FileNotFoundError:  # withdrawn since
             return False
 
-    def _created(self, name: str, data: bytes) -> bool:
-        with _told():
-            try:
-                # In one request: an upload in parts has no such condition.
-                obstore.put(self._store.quick, self._full(name), data, mode="create", use_multipart=False)
-            except AlreadyExistsError:
-                return False
-        return True
-
     def _probe(self, name: str) -> None:
         """Once per process: some stores take every put, whatever its condition says."""
         if self._store.name in _probed:
             return
-        twice = [self._created(name, b"") for _ in range(2)]
-        self.delete(name)
-        if all(twice):
+        with _told():
+            ignored = ignored_creation(self._store.quick, self._full(name))
+        if ignored is not None:
             raise ConfigurationError(
-                f"the object store {self._store.name} does not know puts under a condition (If-None-Match): two "
-                "drivers could take the query at once",
+                f"the object store {self._store.name} does not know puts under a condition ({ignored}): two drivers "
+                "could take the query at once",
                 hint="Put the checkpoint into a store that knows them, or on a file system",
             )
         _probed.add(self._store.name)
@@ -124,16 +119,9 @@ def _told() -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        kind = OSError if any(said in str(error) for said in _NO_BUCKET) else FileNotFoundError
-        raise kind(_in_short(error)) from error
+        kind = OSError if is_no_bucket(error) else FileNotFoundError
+        raise kind(in_short(error)) from error
     except (PermissionDeniedError, UnauthenticatedError) as error:
-        raise OSError(f"{_in_short(error)}. {_WHOSE_KEYS}") from error
+        raise OSError(f"{in_short(error)}. {_WHOSE_KEYS}") from error
     except BaseError as error:
-        raise OSError(_in_short(error)) from error
-
-
-def _in_short(error: Exception) -> str:
-    """The first line of what the library says, which goes on with an account of its own, and what the store says."""
-    text = str(error)
-    first = text.partition("\n")[0].partition("<?xml")[0].rstrip(" :")
-    return ": ".join([first, *_STORE_SAYS.findall(text.partition("Debug source")[0])])
+        raise OSError(in_short(error)) from error

@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias
 
 from clonos.errors import ConfigurationError
 from clonos.extras import needs
+from clonos.storage.object_answers import in_short
 
 Options: TypeAlias = Mapping[str, str]
 """Settings of one store by the client's own names, such as `access_key_id`, `endpoint`, `region`."""
@@ -93,9 +94,8 @@ def _open(name: str) -> ObjectStore:
             ),
         )
     except (BaseError, ValueError) as error:
-        said = str(error).partition("\n")[0]
         raise ConfigurationError(
-            f"the object store {name} cannot be used: {said}",
+            f"the object store {name} cannot be used: {in_short(error)}",
             hint="Look at the bucket's name, and at the settings that the environment or Spark's session has for it",
         ) from error
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from clonos.errors import ConfigurationError, NotRunning
 from clonos.protocol.ids import Origin
@@ -126,7 +128,11 @@ def find(location: str) -> LiveQuery:
     """The running query of a checkpoint. Raises NotRunning, CheckpointMismatch (none of ours), ConfigurationError
     (another user's)."""
     checkpoint = checkpoint_at(location)
-    query, document = checkpoint.shape()
+    return find_in(checkpoint, location, *checkpoint.shape())
+
+
+def find_in(checkpoint: Checkpoint, location: str, query: str, document: Mapping[str, Any]) -> LiveQuery:
+    """`find` of a checkpoint that was read: the query's id and its topology's document."""
     place = checkpoint.place()
     if place is None:
         raise NotRunning(f"the query of {location} has never been started by this version")

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 from postgres_server import free_port
-from private_server import running
+from private_server import ServerProcess, running
 
 _FOLDER = Path(__file__).resolve().parents[2] / ".build" / "prometheus"
 _PATIENCE_S = 120.0
@@ -63,13 +63,12 @@ def _run(folder: str, *command: str) -> None:
         raise FetchFailure(done.stderr.strip()[-500:] or f"{command[0]} ended with {done.returncode}")
 
 
-class PrometheusServer:
+class PrometheusServer(ServerProcess):
     """One server, by a configuration in JSON, which YAML includes."""
 
     def __init__(self, folder: Path, config: dict[str, Any]) -> None:
-        self._folder, self.port = folder, free_port()
-        self._config = config
-        self._process: subprocess.Popen[bytes] | None = None
+        super().__init__(folder)
+        self.port, self._config = free_port(), config
 
     def start(self) -> None:
         """Returns when it is ready."""
@@ -89,9 +88,7 @@ class PrometheusServer:
                 urllib.request.urlopen(f"http://127.0.0.1:{self.port}/-/ready", timeout=_PATIENCE_S).close()
                 return
             except OSError as error:
-                if self._process.poll() is not None or time.monotonic() > deadline:
-                    text = (self._folder / "server.log").read_text(errors="replace")[-4000:]
-                    raise RuntimeError(f"Prometheus does not answer: {error}\n{text}") from error
+                self.check_comes_up(error, deadline)
                 time.sleep(0.05)
 
     def ask(self, path: str, **arguments: str) -> Any:
@@ -106,11 +103,6 @@ class PrometheusServer:
         """Samples with their labels, now."""
         found: list[dict[str, Any]] = self.ask("query", query=expression)["result"]
         return found
-
-    def remove(self) -> None:
-        if self._process is not None and self._process.poll() is None:
-            self._process.kill()
-            self._process.wait()
 
 
 @contextlib.contextmanager

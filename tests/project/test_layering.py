@@ -69,14 +69,18 @@ RULES = {
     "clonos.storage.durable_files": rule("", banned=" ".join(HEAVY)),
     "clonos.storage.location": rule("clonos.errors", banned=" ".join(HEAVY)),
     "clonos.storage.embedded_log": rule("clonos.errors clonos.storage.durable_files", banned=" ".join(HEAVY)),
+    "clonos.storage.object_answers": rule("", banned=" ".join(HEAVY)),
+    "clonos.storage.object_conditions": rule("", banned=" ".join(HEAVY)),
     "clonos.storage": rule(
-        f"{LOWER} clonos.values clonos.extras clonos.storage.durable_files clonos.storage.location",
+        f"{LOWER} clonos.values clonos.extras clonos.storage.durable_files clonos.storage.location "
+        "clonos.storage.object_answers clonos.storage.object_conditions",
         banned="pyspark py4j grpc sqlalchemy pandas",
     ),
     "clonos.wire": rule(LOWER, banned="pyspark py4j rocksdict sqlalchemy pandas"),
     "clonos.sinks": rule(
         f"{LOWER} clonos.extras clonos.async_functions clonos.storage.durable_files "
-        "clonos.storage.embedded_log clonos.storage.location",
+        "clonos.storage.embedded_log clonos.storage.location "
+        "clonos.storage.object_answers clonos.storage.object_conditions",
         banned="pyspark py4j grpc rocksdict",
     ),
     # A consumer needs neither Spark nor what its replicas need.

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 import os
 import signal
 from collections.abc import Callable
 from contextlib import closing
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import arrow_values
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Field, Schema, TableFeatures
@@ -415,19 +414,10 @@ def test_a_row_that_does_not_fit_is_named_and_nothing_of_its_bundle_is_visible(p
 # ------------------------------------------------------------------- values
 
 VALUES = [
-    (pa.string(), "ä"),
-    (pa.binary(), b"\0\xff"),
-    (pa.int8(), -1),
     (pa.int64(), 2**63 - 1),
-    (pa.float64(), 0.1),
-    (pa.bool_(), True),
-    (pa.decimal128(38, 2), Decimal("1.50")),
-    (pa.date32(), dt.date(2024, 2, 29)),
-    (pa.timestamp("us", "UTC"), dt.datetime(2024, 2, 29, 1, 2, 3, 4, tzinfo=dt.UTC)),
-    (pa.timestamp("us"), dt.datetime(2024, 2, 29, 1, 2, 3, 4)),
-    (pa.list_(pa.string()), ["a", None]),
+    *arrow_values.VALUES[:-1],
     (pa.map_(pa.string(), pa.int64()), {"a": 1}),
-    (pa.struct([("a", pa.binary()), ("b", pa.list_(pa.int64()))]), {"a": b"\1", "b": [1]}),
+    arrow_values.VALUES[-1],
 ]
 
 

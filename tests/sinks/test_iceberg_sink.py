@@ -7,12 +7,12 @@ import os
 import signal
 from collections.abc import Callable
 from contextlib import closing
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from arrow_values import VALUES
 from iceberg_place import TABLE, read_table, sqlite_catalog
 from pyiceberg.catalog import load_catalog
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
@@ -376,20 +376,6 @@ def test_errors_show_no_password() -> None:
 
 
 # ------------------------------------------------------------------- values
-
-VALUES = [
-    (pa.string(), "ä"),
-    (pa.binary(), b"\0\xff"),
-    (pa.int8(), -1),
-    (pa.float64(), 0.1),
-    (pa.bool_(), True),
-    (pa.decimal128(38, 2), Decimal("1.50")),
-    (pa.date32(), dt.date(2024, 2, 29)),
-    (pa.timestamp("us", "UTC"), dt.datetime(2024, 2, 29, 1, 2, 3, 4, tzinfo=dt.UTC)),
-    (pa.timestamp("us"), dt.datetime(2024, 2, 29, 1, 2, 3, 4)),
-    (pa.list_(pa.string()), ["a", None]),
-    (pa.struct([("a", pa.binary()), ("b", pa.list_(pa.int64()))]), {"a": b"\1", "b": [1]}),
-]
 
 
 def test_values_come_back_as_they_were(place: Place) -> None:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import io
 import os
 import signal
 from contextlib import closing
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from arrow_values import VALUES
 from lossy_proxy import LossyProxy
 from objects_place import ObjectsPlace
 from pyarrow import dataset, fs, parquet
@@ -438,20 +437,6 @@ def test_errors_show_no_keys(place: ObjectsPlace) -> None:
 
 
 # ------------------------------------------------------------------- values
-
-VALUES = [
-    (pa.string(), "ä"),
-    (pa.binary(), b"\0\xff"),
-    (pa.int8(), -1),
-    (pa.float64(), 0.1),
-    (pa.bool_(), True),
-    (pa.decimal128(38, 2), Decimal("1.50")),
-    (pa.date32(), dt.date(2024, 2, 29)),
-    (pa.timestamp("us", "UTC"), dt.datetime(2024, 2, 29, 1, 2, 3, 4, tzinfo=dt.UTC)),
-    (pa.timestamp("us"), dt.datetime(2024, 2, 29, 1, 2, 3, 4)),
-    (pa.list_(pa.string()), ["a", None]),
-    (pa.struct([("a", pa.binary()), ("b", pa.list_(pa.int64()))]), {"a": b"\1", "b": [1]}),
-]
 
 
 def test_values_come_back_as_they_were(place: ObjectsPlace) -> None:

@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import obstore
 import pytest
 from lossy_proxy import LossyProxy
 from s3_server import READER, Keys, S3Server
@@ -131,14 +130,19 @@ def _raising(error: Exception) -> Callable[..., bytes]:
     return read
 
 
-def test_a_store_without_conditions_is_refused(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_without_conditions_is_refused(s3: S3Server) -> None:
     """Two drivers could claim one start there."""
-    really = obstore.put
-    monkeypatch.setattr(obstore, "put", lambda *args, **more: really(*args))
-    with pytest.raises(
-        ConfigurationError, match=r"does not know puts under a condition .*Put the checkpoint into"
-    ):
-        folder(f"s3://{bucket}/without").create("1", b"mine")
+    name = s3.open_bucket()
+    with LossyProxy(s3.port, b"PUT", hidden=b"if-none-match") as proxy:
+        endpoint = f"http://127.0.0.1:{proxy.port}"
+        object_store.use(
+            {f"s3://{name}": {"endpoint": endpoint, "region": "us-east-1", "skip_signature": "true"}}
+        )
+        with pytest.raises(
+            ConfigurationError, match=r"does not know puts under a condition .*Put the checkpoint into"
+        ):
+            folder(f"s3://{name}/without").create("1", b"mine")
+    assert s3.store(name, "without").list().collect() == []
 
 
 def test_one_place_has_one_name_however_it_is_written(bucket: str) -> None:

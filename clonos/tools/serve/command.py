@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import ipaddress
 import re
 import signal
 import ssl
@@ -13,7 +12,9 @@ from pathlib import Path
 
 from clonos.errors import ConfigurationError
 from clonos.tools.serve.observed_query import ObservedQuery
-from clonos.tools.serve.web_server import LOOPBACK, WebServer
+from clonos.tools.serve.web_server import WebServer
+from clonos.wire.boundary import read_token
+from clonos_standby.server.metrics_place import is_loopback
 
 PORT = 4050
 _HIGHEST_PORT = 65_535
@@ -43,7 +44,7 @@ def _port(text: str) -> int:
 def run(arguments: argparse.Namespace) -> int:
     """Serve until interrupted, or told to end."""
     token = _token(arguments.token_file)
-    if token is None and not _is_loopback(arguments.host):
+    if token is None and not is_loopback(arguments.host):
         raise ConfigurationError(
             f"what is served at {arguments.host} others can read, and no token is asked of them",
             hint=f"Give --token-file FILE. {_HINT}",
@@ -81,24 +82,12 @@ def _end_at_eof(server: WebServer) -> None:
 def _token(path: Path | None) -> str | None:
     if path is None:
         return None
-    try:
-        token = path.read_text().strip()
-    except OSError as error:
-        raise ConfigurationError(f"the token file cannot be read: {error}", hint=_HINT) from error
-    if not token:
-        raise ConfigurationError(f"the token file {path} is empty", hint=_HINT)
+    token = read_token(path)
     if not _TOKEN.fullmatch(token):
         raise ConfigurationError(
             f"the token in {path} has other characters than headers may have", hint=_HINT
         )
     return token
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host in LOOPBACK or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _tls(certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from clonos.errors import ClonosError, NotRunning
 from clonos.spark.checkpoint import Checkpoint, checkpoint_at
-from clonos.tools.live_query import find
+from clonos.tools.live_query import find_in
 from clonos.tools.serve.advice import Advice, Level, advice
 from clonos.tools.serve.graph import graph
 from clonos.tools.serve.lease_watch import LeaseWatch
@@ -33,7 +33,6 @@ class ObservedQuery:
         self._leases = LeaseWatch(location)
         self._events: dict[str, dict[str, Any]] = {}
         self._view: dict[str, Any] = {"checkpoint": location, "state": "not looked yet", "at": time.time()}
-        self._looked = threading.Condition()
         self._ending = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="clonos-observer", daemon=True)
 
@@ -47,8 +46,7 @@ class ObservedQuery:
 
     def view(self) -> dict[str, Any]:
         """What was seen at the last look. Times are seconds since 1970; what cannot be known is None."""
-        with self._looked:
-            return self._view
+        return self._view
 
     def look(self) -> dict[str, Any]:
         """Look now."""
@@ -65,17 +63,16 @@ class ObservedQuery:
             "course": self._rates.course(),
             "events": sorted(self._events.values(), key=lambda event: float(event["at"])),
         }
-        with self._looked:
-            self._view = view
+        self._view = view  # another one: readers keep theirs
         return view
 
     def _look(self, view: dict[str, Any], now: float) -> None:
         checkpoint = checkpoint_at(self.location)
-        _, topology = checkpoint.shape()
+        query, topology = checkpoint.shape()
         view["graph"] = graph(topology["nodes"])
         view["realtime"] = bool(topology.get("realtime"))
         try:
-            said = describe(find(self.location))
+            said = describe(find_in(checkpoint, self.location, query, topology))
         except NotRunning as error:
             leader = self._leases.leader()
             if leader is not None:
