@@ -120,6 +120,7 @@ def _connect_args(url: URL, patience: float) -> dict[str, Any]:
         "keepalives_count": 3,
         "tcp_user_timeout": timeout * 1000,
         "application_name": "clonos",
+        "client_encoding": "utf8",  # a database in SQL_ASCII says none, and the client would hand out bytes
     }
     return {name: value for name, value in wanted.items() if name not in url.query}
 

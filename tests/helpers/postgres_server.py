@@ -79,7 +79,7 @@ class PostgresServer:
     def url(self) -> str:
         return f"postgresql+psycopg://clonos@127.0.0.1:{self.port}/postgres"
 
-    def fresh_database(self) -> str:
+    def fresh_database(self, encoding: str = "UTF8") -> str:
         """The URL of a new, empty database."""
         self._databases += 1
         name = f"test_{self._databases}"
@@ -87,7 +87,8 @@ class PostgresServer:
         with psycopg.connect(
             host="127.0.0.1", port=self.port, user="clonos", dbname="postgres", autocommit=True
         ) as open_:
-            open_.execute(f"CREATE DATABASE {name}")
+            text = f"ENCODING '{encoding}' LC_COLLATE 'C' LC_CTYPE 'C'"  # that every encoding may be had with
+            open_.execute(f"CREATE DATABASE {name} TEMPLATE template0 {text}")
         return self.url.replace("/postgres", f"/{name}")
 
     def start(self) -> None:

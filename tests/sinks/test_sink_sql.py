@@ -11,10 +11,11 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pyarrow as pa
 import pytest
 import sqlalchemy as sa
-from postgres_server import free_port
+from postgres_server import PostgresServer, free_port
 from sink_child import CHANNEL, SCHEMA, bundle
 from sink_support import QUERY, assert_covered, execute, expected, opened, sql_sink, table_rows
 
@@ -45,6 +46,17 @@ def test_rows_cursors_and_determinants_take_effect_together(url: str) -> None:
         assert reader.cursors() == {(5, 0): {CHANNEL: 14, 7: 4}}
     with closing(sink.log_reader("another")) as reader:
         assert list(reader.deltas()) == []
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])
+def test_a_postgresql_database_in_another_encoding_takes_text(server: PostgresServer, encoding: str) -> None:
+    """SQL_ASCII, which `initdb` chooses in the C locale, says no encoding of its own."""
+    url = server.fresh_database(encoding)
+    with closing(opened(sql_sink(url))) as writer:
+        writer.write(**{**bundle(1, 1), "rows": [("Zürich", 1)]})
+    with psycopg.connect(url.replace("+psycopg", ""), client_encoding="utf8") as open_:
+        assert open_.execute("SELECT card FROM out").fetchone() == ("Zürich",)
 
 
 def test_a_row_of_another_width_is_refused(url: str) -> None:
