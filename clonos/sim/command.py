@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
+from tqdm import tqdm
+
 from clonos.errors import ConfigurationError
 from clonos.sim.dimensions import widened
 from clonos.sim.plan import Plan, draw_plan, draw_storm
@@ -45,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(*totals.one(), sep="\n")
     else:
         totals = Totals(run_seeds(arguments))
-        totals.show()
+        totals.show(arguments.seeds if arguments.faults is None else None)
         print(totals)
     drawn = first
     if arguments.shrink and totals.wrong:
@@ -138,11 +140,11 @@ class Totals:
                 yield report.trace
             yield str(report)
 
-    def show(self) -> None:
-        """Take all; print what is wrong as it is found."""
-        for report in self._take():
+    def show(self, expected: int | None) -> None:
+        """Take all; print what is wrong as it is found, and on a terminal how many of the `expected` are done."""
+        for report in tqdm(self._take(), total=expected, unit=" runs", disable=None):
             if not report.right:
-                print(report, flush=True)
+                tqdm.write(str(report))
 
     def __str__(self) -> str:
         lines = [

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import pty
 import re
 import subprocess
 import sys
+import termios
+from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -33,6 +37,30 @@ def test_same_seed_gives_the_same_trace_in_any_process(root: Path) -> None:
     first = trace("1")
     assert len(first.splitlines()) > 1000
     assert trace("2") == first
+
+
+def written(screen: int) -> Iterator[str]:
+    """What was written to a terminal that is closed."""
+    with contextlib.suppress(OSError):  # as a terminal says that it is closed
+        while data := os.read(screen, 1 << 16):
+            yield data.decode()
+
+
+def test_a_terminal_is_shown_how_far_it_is(root: Path) -> None:
+    """And nothing else is: the bar is no part of what a file or another program gets."""
+    command = [sys.executable, "-m", "clonos.cli", "simulate", "--seeds", "4"]
+    screen, terminal = pty.openpty()
+    termios.tcsetwinsize(terminal, (24, 80))
+    try:
+        done = subprocess.run(
+            command, cwd=root, stdout=subprocess.PIPE, stderr=terminal, timeout=240, check=True
+        )
+        os.close(terminal)
+        assert re.search(r"100%.* 4/4 ", "".join(written(screen)))
+    finally:
+        os.close(screen)
+    quiet = subprocess.run(command, cwd=root, capture_output=True, timeout=240, check=True)
+    assert (quiet.stdout, quiet.stderr) == (done.stdout, b"")
 
 
 def test_tracing_changes_nothing() -> None:
