@@ -24,7 +24,7 @@ print(*(extra for extra in extras if not extra.startswith(project["name"])), sep
 endef
 export REQUIRES
 
-.PHONY: help install jar test check soak demo bench docs lint types format proto clean
+.PHONY: help install jar test check soak containers demo bench docs lint types format proto clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -42,6 +42,9 @@ check: install $(CLASSES)  ## all tests that continuous integration runs: every 
 
 soak: install $(CLASSES)  ## the soak tests: minutes to hours
 	@$(BIN)/python -m pytest -m soak --timeout 0 $(ARGS)
+
+containers: install  ## the compose file of deploy/, its containers killed: needs Podman
+	@$(BIN)/python -m pytest tests/containers -m soak --timeout 0 $(ARGS)
 
 demo: install  ## one job, killed, with Clonos and without; all cases: make demo ARGS="--scenario all --mode both"
 	@$(BIN)/clonos demo $(ARGS)
