@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import json
 import os
+import queue
 import re
 import signal
 import socket
@@ -29,6 +30,7 @@ from standby_conduit import PATIENCE, Conduit, until
 from clonos import cli
 from clonos.protocol.fence import Generation
 from clonos.protocol.roles.leadership import Claim, Lease
+from clonos.spark.checkpoint import checkpoint_at
 from clonos.storage.folder import Folder
 from clonos.storage.generations import Generations, Machine
 from clonos.tools.serve.advice import Level, advice
@@ -305,6 +307,36 @@ def test_a_query_that_no_look_can_be_had_of_is_no_end_of_the_page(
     monkeypatch.setattr("clonos.tools.serve.observed_query.checkpoint_at", broken)
     view = query.look()
     assert view["state"] == "unknown" and "nothing that was thought of" in view["advice"][0]["seen"]
+
+
+def test_a_query_that_is_not_read_is_looked_at_now_and_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Looks at a store are paid for. Who comes then is shown what is there now, not what was there last."""
+    monkeypatch.setattr("clonos.tools.serve.observed_query.UNREAD_SECONDS", 3600.0)
+    looks: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    def counted(location: str) -> Any:
+        looks.put(location)
+        return checkpoint_at(location)
+
+    monkeypatch.setattr("clonos.tools.serve.observed_query.checkpoint_at", counted)
+    query = ObservedQuery(str(tmp_path))
+    query.start()
+    try:
+        looks.get(timeout=PATIENCE)
+        make_checkpoint(tmp_path)
+        assert query.view()["state"] == "not running", "it was no checkpoint at the first look"
+        for _ in range(2):  # and it is read now, so that looks go on
+            looks.get(timeout=PATIENCE)
+    finally:
+        query.stop()
+
+
+def test_rates_behind_a_pause_are_those_of_the_pause() -> None:
+    assert looked(100, 400, every=15.0).now() == {"2/0": 20.0}
+    assert looked(0, 100, 110, 120, every=4.0).now() == {"2/0": 2.5}
+    assert looked(100).now() == {}
 
 
 def test_a_query_of_another_host_is_not_to_be_started_before_it_is_looked_at_there(

@@ -1,4 +1,8 @@
-"""A query as the page shows it: looked at every second from its checkpoint, also while it does not run."""
+"""A query as the page shows it: looked at from its checkpoint, also while it does not run.
+
+Every second while it is read, and now and then otherwise: a look at a checkpoint in an object store is some ten
+requests, and they are paid for.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +23,12 @@ from clonos.tools.serve.rates import Look, Rates
 from clonos.tools.status.describe import describe, last_of
 
 EVERY_SECONDS: Final = 1.0
+UNREAD_SECONDS: Final = 15.0
+"""Between two looks that no page asks for: often enough for the course of rates, and for events that are not kept."""
+_READ_FOR: Final = 10.0
+"""A page asks every second. One that has not for so long is closed, or lies behind other tabs."""
+_FRESH_SECONDS: Final = 5.0
+"""How long a reader who comes after a pause waits for a new look."""
 _EVENTS: Final = (("death", "recent_deaths"), ("failure", "failures"), ("recovery", "recoveries"))
 _KEPT: Final = (("death", "deaths.jsonl"), ("recovery", "recoveries.jsonl"))
 _EVENTS_KEPT: Final = 500
@@ -33,7 +43,10 @@ class ObservedQuery:
         self._leases = LeaseWatch(location)
         self._events: dict[str, dict[str, Any]] = {}
         self._view: dict[str, Any] = {"checkpoint": location, "state": "not looked yet", "at": time.time()}
-        self._ending = threading.Event()
+        self._asked = float("-inf")
+        self._looked = 0
+        self._changed = threading.Condition()
+        self._ending = False
         self._watcher = threading.Thread(target=self._watch, name="clonos-observer", daemon=True)
 
     def start(self) -> None:
@@ -41,12 +54,24 @@ class ObservedQuery:
 
     def stop(self) -> None:
         """A look that waits for storage is not waited for: it changes nothing."""
-        self._ending.set()
+        with self._changed:
+            self._ending = True
+            self._changed.notify_all()
         self._watcher.join(EVERY_SECONDS)
 
     def view(self) -> dict[str, Any]:
-        """What was seen at the last look. Times are seconds since 1970; what cannot be known is None."""
+        """What was seen at the last look; after a pause a new look is waited for. Times are seconds since 1970; what
+        cannot be known is None."""
+        with self._changed:
+            paused, looked = not self._read(), self._looked
+            self._asked = time.monotonic()
+            if paused and self._watcher.is_alive():
+                self._changed.notify_all()
+                self._changed.wait_for(lambda: self._looked > looked or self._ending, _FRESH_SECONDS)
         return self._view
+
+    def _read(self) -> bool:
+        return time.monotonic() - self._asked < _READ_FOR
 
     def look(self) -> dict[str, Any]:
         """Look now."""
@@ -138,8 +163,15 @@ class ObservedQuery:
     def _watch(self) -> None:
         while True:
             self.look()
-            if self._ending.wait(EVERY_SECONDS):
-                return
+            with self._changed:
+                self._looked += 1
+                self._changed.notify_all()
+                if self._read():
+                    self._changed.wait_for(lambda: self._ending, EVERY_SECONDS)
+                else:
+                    self._changed.wait_for(lambda: self._ending or self._read(), UNREAD_SECONDS)
+                if self._ending:
+                    return
 
 
 def _of(error: ClonosError, more: str = "") -> dict[str, str]:

@@ -43,19 +43,13 @@ class Rates:
             self.looks.popleft()
 
     def now(self) -> dict[Place, float]:
-        """Rows a second, over the last few seconds."""
+        """Rows a second, over the last few seconds; behind a pause between two looks, over the pause."""
         if not self.looks:
             return {}
-        last = self.looks[-1]
-        begin = next(
-            (
-                each
-                for each in self.looks
-                if last.at - each.at <= _WINDOW_SECONDS and each.server == last.server
-            ),
-            last,
-        )
-        return _between(begin, last)
+        looks = list(self.looks)
+        last, *before = [each for each in reversed(looks) if each.server == looks[-1].server]
+        late = [each for each in before if last.at - each.at <= _WINDOW_SECONDS]
+        return _between((late or before[:1] or [last])[-1], last)
 
     def course(self) -> dict[int, list[tuple[float, float]]]:
         """By node, when, and how many rows a second came to all its instances."""
