@@ -539,18 +539,20 @@ MANY_BUNDLES = {"faults": 150, "records": 300, "epoch": 150, "bundle": 1, "windo
 PLANTED: dict[str, Planted] = {
     bug.plant.__name__: bug
     for bug in (
-        planted(bugs.standby_runs_ahead, rates=CRASHES | RESTARTS, **STANDBYS),
+        planted(bugs.standby_runs_ahead, first=59, rates=CRASHES | RESTARTS, **STANDBYS),
         planted(bugs.standby_runs_steps_that_are_not_complete, rates=CRASHES, **STANDBYS),
         planted(bugs.promoted_standby_hands_on_what_was_handed_on, first=70, rates=CRASHES, **STANDBYS),
         planted(
             bugs.log_of_what_never_happened_is_believed,
-            first=1556,
+            first=1679,
             rates=CRASHES | RESTARTS,
             **{**STANDBYS, "executors": True},
         ),
-        planted(bugs.instance_that_moved_asks_no_holder, first=327, rates=CRASHES | SERVERS, **STANDBYS),
-        planted(bugs.what_was_received_elsewhere_is_not_held, first=820, rates=CRASHES | SERVERS, **STANDBYS),
-        planted(bugs.log_before_the_snapshot_is_not_held_elsewhere, rates=CRASHES | SERVERS, **STANDBYS),
+        planted(bugs.instance_that_moved_asks_no_holder, first=404, rates=CRASHES | SERVERS, **STANDBYS),
+        planted(bugs.what_was_received_elsewhere_is_not_held, first=834, rates=CRASHES | SERVERS, **STANDBYS),
+        planted(
+            bugs.log_before_the_snapshot_is_not_held_elsewhere, first=20, rates=CRASHES | SERVERS, **STANDBYS
+        ),
         planted(
             bugs.snapshot_is_ahead_of_what_the_standby_was_shown,
             first=208,
@@ -568,6 +570,7 @@ PLANTED: dict[str, Planted] = {
         ),
         planted(
             bugs.promoted_standby_takes_over_what_is_checkpointed,
+            first=8,
             rates={Fault.REPLICA_CRASH: 0.02, Fault.TASK_CRASH: 0.003, Fault.REPLICA_SLOW: 0.01},
             snapshot_rate=0.5,
             **{**PASSIVE, **MANY_BUNDLES, "faults": 100, "window": 1},
@@ -575,7 +578,7 @@ PLANTED: dict[str, Planted] = {
         planted(bugs.effects_do_not_wait_for_the_conduit, rates=CRASHES, **{**STANDBYS, "effects": True}),
         planted(
             bugs.overtaken_replica_acts,
-            first=108,
+            first=213,
             rates={Fault.TASK_ZOMBIE: 0.02},
             **{**STANDBYS, "effects": True, "executors": True, "realtime": False},
         ),
@@ -589,23 +592,25 @@ PLANTED: dict[str, Planted] = {
         planted(exact_clock_is_read_again, first=3, rates=CRASHES, **OTHERS),
         planted(call_is_made_again, rates=CRASHES, calls=True, **OTHERS),
         planted(seed_is_drawn_again, rates=CRASHES, **OTHERS),
-        planted(order_is_forgotten, first=7, rates=CRASHES, **OTHERS),
+        planted(order_is_forgotten, first=13, rates=CRASHES, **OTHERS),
         planted(timers_are_not_repeated, rates=CRASHES, timers=True, **OTHERS),
         planted(timers_fire_one_record_late, rates=CRASHES, timers=True, **OTHERS),
         planted(divergence_is_not_reported, rates=CRASHES, faults=20, impure=True),
         planted(rows_leave_before_they_are_saved, **OTHERS),
         planted(received_logs_are_not_saved, depth=FULL, **OTHERS),
-        planted(recovered_log_is_not_saved, rates=LOSSES | CRASHES, effects=False, depth=FULL, **OTHERS),
+        planted(
+            recovered_log_is_not_saved, first=5, rates=LOSSES | CRASHES, effects=False, depth=FULL, **OTHERS
+        ),
         planted(effects_do_not_wait_until_stable, effects=True, **OTHERS),
-        planted(recorded_effects_hold_back_their_chunks, rates=CRASHES, effects=True, **OTHERS),
+        planted(recorded_effects_hold_back_their_chunks, first=6, rates=CRASHES, effects=True, **OTHERS),
         planted(nothing_is_stamped, **OTHERS),
         planted(every_third_delta_is_dropped, **OTHERS),
         planted(delta_goes_to_the_wrong_destination, depth=FULL, **OTHERS),
         planted(received_logs_are_not_handed_on, depth=FULL, **OTHERS),
         planted(extents_are_not_shared, depth=0, **OTHERS),
-        planted(sink_drops_determinants_on_repeated_records, rates=RESTARTS, depth=FULL, **OTHERS),
+        planted(sink_drops_determinants_on_repeated_records, first=39, rates=RESTARTS, depth=FULL, **OTHERS),
         planted(sink_log_is_not_kept, depth=FULL, **OTHERS),
-        planted(prefix_is_the_first_answer, rates=LOSSES, effects=False, depth=FULL, **OTHERS),
+        planted(prefix_is_the_first_answer, first=17, rates=LOSSES, effects=False, depth=FULL, **OTHERS),
         planted(
             hole_in_a_log_is_jumped_over,
             rates={**LOSSES, Fault.STORE_PAGE: 0.3, Fault.SINK_LOG_PAGE: 0.3},
@@ -616,6 +621,7 @@ PLANTED: dict[str, Planted] = {
         planted(only_the_own_store_is_asked, rates=LOSSES, effects=False, depth=FULL, **OTHERS),
         planted(
             replica_that_is_lost_while_it_recovers_has_asked_for_its_successor,
+            first=20,
             rates=LOSSES | CRASHES,
             effects=False,
             depth=FULL,
@@ -631,7 +637,7 @@ PLANTED: dict[str, Planted] = {
         planted(snapshot_misses_the_last_bundle, rates=CRASHES, snapshot_rate=0.4, bundle=1, **OTHERS),
         planted(
             snapshot_is_taken_although_its_rows_were_lost,
-            first=780,
+            first=892,
             rates={Fault.LINK_BREAK: 0.03},
             seeds=600,
             snapshot_rate=0.9,
@@ -641,7 +647,7 @@ PLANTED: dict[str, Planted] = {
         ),
         planted(
             hole_in_the_bundles_is_not_noticed,
-            first=55,
+            first=60,
             rates={Fault.LINK_BREAK: 0.02, Fault.SNAPSHOT_PAGE: 0.5, Fault.QUERY_RESTART: 0.02},
             seeds=500,
             snapshot_rate=0.8,
@@ -664,7 +670,7 @@ PLANTED: dict[str, Planted] = {
         planted(journal_is_truncated_too_far, depth=FULL, **OTHERS),
         planted(conduit_forgets_one_bundle_too_many, snapshot_rate=0.4, bundle=1, **OTHERS),
         planted(snapshot_of_the_committed_epoch_is_dropped, **OTHERS),
-        planted(sink_does_not_drop_what_is_visible, rates=RESTARTS, **OTHERS),
+        planted(sink_does_not_drop_what_is_visible, first=17, rates=RESTARTS, **OTHERS),
         planted(sink_cursor_is_off_by_one, rates=RESTARTS, **OTHERS),
         planted(duplicates_are_known_by_count, rates=RESTARTS | CRASHES, **OTHERS),
         planted(rows_passed_on_are_not_suppressed, rates=CRASHES, **OTHERS),

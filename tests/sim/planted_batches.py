@@ -87,12 +87,12 @@ BATCHES: dict[str, Planted] = {
         (
             snapshot_forgets_the_watermark_of_the_epochs_beginning,
             CRASHES,
-            {**LATE, "snapshot_rate": 0.3, "first": 378},
+            {**LATE, "snapshot_rate": 0.3, "first": 427},
         ),
-        (late_is_told_by_the_watermark_of_now, CRASHES, LATE),
-        (snapshot_while_records_are_gathered, CRASHES, {**GATHERED, "snapshot_rate": 0.3}),
+        (late_is_told_by_the_watermark_of_now, CRASHES, {**LATE, "first": 28}),
+        (snapshot_while_records_are_gathered, CRASHES, {**GATHERED, "snapshot_rate": 0.3, "first": 3}),
         (replay_of_an_epochs_end_fires_timers_alone, CRASHES, GATHERED),
-        (plan_of_an_epoch_is_not_kept, BEGUN_ANEW, ANEW),
+        (plan_of_an_epoch_is_not_kept, BEGUN_ANEW, {**ANEW, "first": 248}),
         (what_comes_after_a_repeated_end_is_not_processed, BEGUN_ANEW, ANEW),
     )
 }

@@ -85,9 +85,9 @@ AT_ONCE = {"calls_at_once": True, "calls": True, "poison": 0, "per_epoch": False
 CALLS: dict[str, Planted] = {
     bug.__name__: planted(bug, rates=CRASHES, **{**AT_ONCE, **changes})
     for bug, changes in (
-        (answers_are_repeated_in_the_order_of_the_calls, {}),
+        (answers_are_repeated_in_the_order_of_the_calls, {"first": 6}),
         (calls_under_way_are_made_again, {}),
-        (an_answer_is_used_before_it_is_recorded, {"effects": True}),
+        (an_answer_is_used_before_it_is_recorded, {"effects": True, "first": 43}),
         (what_goes_on_next_is_not_said_by_the_answers_alone, {}),
     )
 }

@@ -89,24 +89,25 @@ COMMITS: dict[str, Planted] = {
     bug.plant.__name__: bug
     for bug in (
         planted(nothing_is_recorded_before_it_is_forgotten, rates=LOST, **WORLD),
-        planted(start_does_not_make_durable_what_it_begins_behind, first=210, rates=LOST_AT_ONCE, **WORLD),
+        planted(start_does_not_make_durable_what_it_begins_behind, first=245, rates=LOST_AT_ONCE, **WORLD),
         planted(start_goes_back_behind_the_one_before, first=284, rates=LOST_AT_ONCE, **WORLD),
         planted(commits_are_recorded_in_the_checkpoint_alone, rates=OLDER, **WORLD),
-        planted(checkpoint_is_believed_before_the_sink, rates=OLDER, **WORLD),
-        planted(commit_is_repaired_whatever_snapshots_there_are, rates=OLDER, **WORLD),
+        planted(checkpoint_is_believed_before_the_sink, first=9, rates=OLDER, **WORLD),
+        planted(commit_is_repaired_whatever_snapshots_there_are, first=13, rates=OLDER, **WORLD),
         planted(older_copy_is_accepted, rates=OLDER, **WORLD),
-        planted(instance_without_a_snapshot_begins_from_nothing, rates=GONE, **WORLD),
+        planted(instance_without_a_snapshot_begins_from_nothing, first=7, rates=GONE, **WORLD),
         planted(
             an_instance_of_which_no_snapshot_is_there_is_new,
-            first=21,
+            first=34,
             rates={**GONE, Fault.QUERY_RESTART: 0.02},
             **{**WORLD, "realtime": True},
         ),
         planted(
             the_log_of_an_earlier_epoch_is_no_proof,
+            first=14,
             rates={**GONE, Fault.QUERY_RESTART: 0.02},
             **{**WORLD, "realtime": False},
         ),
-        planted(start_that_the_checkpoint_has_not_heard_of_is_given_again, rates=OLDER, **WORLD),
+        planted(start_that_the_checkpoint_has_not_heard_of_is_given_again, first=15, rates=OLDER, **WORLD),
     )
 }

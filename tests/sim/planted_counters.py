@@ -99,7 +99,7 @@ COUNTERS: dict[str, Planted] = {
     for bug in (
         planted(
             log_numbers_begin_again_after_a_trim,
-            first=20,
+            first=26,
             rates={Fault.CONTROL_REPEAT: 1.0},
             **{**LATE, "faults": 60, "sink": SinkKind.TRANSACTION, "realtime": False},
         ),
@@ -117,7 +117,7 @@ COUNTERS: dict[str, Planted] = {
         planted(
             generation_is_masked_to_16_bits, rates=LOSSES, **{**OTHERS, "first_generation": (1 << 16) - 2}
         ),
-        planted(positions_are_doubles, first=2, rates=CRASHES, **{**OTHERS, "first_position": LAST_LONG}),
+        planted(positions_are_doubles, first=5, rates=CRASHES, **{**OTHERS, "first_position": LAST_LONG}),
         planted(
             positions_in_snapshots_have_32_bits, rates=CRASHES, **{**OTHERS, "first_position": (1 << 32) - 5}
         ),

@@ -149,11 +149,13 @@ DISKS: dict[str, Planted] = {
     for bug in (
         planted(
             a_damaged_store_serves_nothing,
+            first=5,
             rates={Fault.STORE_PAGE: 0.3, Fault.QUERY_RESTART: 0.02},
             **OLD,
         ),
         planted(
             a_store_in_the_place_of_a_damaged_one_keeps_nothing_received,
+            first=10,
             rates={Fault.STORE_PAGE: 0.3, Fault.REPLICA_CRASH: 0.02},
             **OLD,
         ),
@@ -169,7 +171,9 @@ DISKS: dict[str, Planted] = {
             **{**STANDBYS, "executors": True, "realtime": True, "faults": 60, "epoch": 12, "records": 60},
         ),
         planted(an_old_copy_of_the_own_store_is_enough, rates=OLD_RATES, **OLD),
-        planted(an_old_copy_says_that_it_is_whole, rates=OLD_RATES | {Fault.SINK_LOG_PAGE: 0.5}, **OLD),
+        planted(
+            an_old_copy_says_that_it_is_whole, first=14, rates=OLD_RATES | {Fault.SINK_LOG_PAGE: 0.5}, **OLD
+        ),
         planted(copied_log_that_no_instance_depends_on_is_repeated, first=341, rates=STORES_LOST, **COPIES),
         planted(
             a_copy_counts_as_written_live,
@@ -177,10 +181,10 @@ DISKS: dict[str, Planted] = {
             rates={Fault.HOST_LOST: 0.04, Fault.SERVER_CRASH: 0.02},
             **{**COPIES, "faults": 25, "epoch": 4, "records": 25},
         ),
-        planted(damage_behind_is_a_reason_to_repeat_all, first=384, rates=TORN, **BEHIND),
+        planted(damage_behind_is_a_reason_to_repeat_all, first=403, rates=TORN, **BEHIND),
         planted(
             damage_anywhere_is_a_reason_to_repeat_all,
-            first=60,
+            first=69,
             rates=TORN,
             **BEHIND,
         ),
@@ -192,7 +196,7 @@ DISKS: dict[str, Planted] = {
         ),
         planted(
             what_has_acted_is_done_anew,
-            first=175,
+            first=179,
             rates={
                 Fault.CHECKPOINT_OLDER: 0.8,
                 Fault.DRIVER_LOSS: 0.02,

@@ -45,7 +45,7 @@ EVENT_TIME: dict[str, Planted] = {
         (a_replay_goes_by_what_senders_say_now, {**EVENTS, "realtime": True}),
         (
             a_snapshot_forgets_that_the_epochs_steps_say_how_the_watermark_moves,
-            {**EVENTS, "snapshot_rate": 0.4},
+            {**EVENTS, "snapshot_rate": 0.4, "first": 3},
         ),
     )
 }

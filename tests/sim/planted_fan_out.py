@@ -83,9 +83,9 @@ RESUMED = {"resumes": True, "realtime": True, "snapshot_rate": 0.4, **OTHERS}
 FAN_OUT: dict[str, Planted] = {
     bug.plant.__name__: bug
     for bug in (
-        fanned(what_came_over_more_hops_hides_what_comes_over_fewer, depth=1, **OTHERS),
-        fanned(only_the_first_reader_counts_as_sent_to, rates=RESTARTS | CRASHES, **RESUMED),
+        fanned(what_came_over_more_hops_hides_what_comes_over_fewer, first=4, depth=1, **OTHERS),
+        fanned(only_the_first_reader_counts_as_sent_to, first=9, rates=RESTARTS | CRASHES, **RESUMED),
         fanned(readers_share_the_marks_of_their_instances, **OTHERS),
-        fanned(rows_of_a_side_output_go_to_all_readers, side_outputs=True, **OTHERS),
+        fanned(rows_of_a_side_output_go_to_all_readers, first=9, side_outputs=True, **OTHERS),
     )
 }

@@ -57,6 +57,7 @@ FENCING: dict[str, Planted] = {
         planted(old_replica_is_not_waited_for, rates={Fault.REPLICA_STOP: 0.02}, **OTHERS),
         planted(
             sinks_are_not_fenced_before_logs_are_read,
+            first=9,
             rates={**LOSSES, Fault.SINK_LATE: 0.5, Fault.QUERY_RESTART: 0.03},
             effects=False,
             depth=FULL,

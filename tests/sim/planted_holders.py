@@ -84,7 +84,7 @@ HOLDING: dict[str, Planted] = {
     ),
     "another_history_is_as_good": planted(
         another_history_is_as_good,
-        first=620,
+        first=624,
         rates=OVERTAKEN,
         snapshot_rate=0.3,
         window=4,

@@ -116,7 +116,7 @@ IDENTITY: dict[str, Planted] = {
         planted(number_is_given_twice, **NAMED),
         planted(
             numbers_that_an_older_copy_lacks_are_given_again,
-            first=475,
+            first=485,
             rates={Fault.CHECKPOINT_OLDER: 0.5, Fault.DRIVER_LOSS: 0.02},
             **{**NAMED, "late_partitions": True, "realtime": True, "faults": 30},
         ),

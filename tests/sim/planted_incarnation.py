@@ -70,7 +70,7 @@ STARTING: dict[str, Planted] = {
         ),
         planted(
             replacement_does_not_claim_its_snapshots,
-            first=20,
+            first=22,
             rates={Fault.TASK_ZOMBIE: 0.05, Fault.REPLICA_STOP: 0.02},
             **{**STANDBYS, "effects": True, "executors": True, "realtime": False},
         ),

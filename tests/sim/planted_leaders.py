@@ -87,7 +87,7 @@ LEADERS: dict[str, Planted] = {
         planted(generation_is_read_changed_and_written, first=56, rates=MEET, **WORLD),
         planted(claim_that_does_not_count_is_led_under, first=131, rates=MEET, **WORLD),
         planted(lease_is_not_looked_at, rates=MEET, **WORLD),
-        planted(lease_is_not_renewed_in_time, rates=MEET, **WORLD),
+        planted(lease_is_not_renewed_in_time, first=5, rates=MEET, **WORLD),
         planted(overtaken_driver_goes_on_claiming, first=56, rates=MEET, **WORLD),
         planted(refused_start_has_changed_what_replicas_are_told, rates=MEET, **WORLD),
         planted(old_claims_are_forgotten_too_soon, rates=MEET, **WORLD),

@@ -122,10 +122,10 @@ RESUMING: dict[str, Planted] = {
     for bug in (
         planted(sender_may_be_ahead_of_its_receivers, rates=RATES, **RESTARTS),
         planted(suppressed_rows_do_not_count_as_sent, first=30, rates=RATES, **RESTARTS),
-        planted(snapshots_of_an_overtaken_attempt_count, first=5, rates=LOST, **RESTARTS),
+        planted(snapshots_of_an_overtaken_attempt_count, first=23, rates=LOST, **RESTARTS),
         planted(determinants_that_are_not_held_are_depended_on, first=1873, rates=LOST, **RESTARTS),
         planted(own_log_before_the_snapshot_is_not_needed, first=5, rates=LOST, **RESTARTS),
-        planted(what_others_resume_with_is_done_anew, first=17, rates=LOST, **RESTARTS),
+        planted(what_others_resume_with_is_done_anew, first=145, rates=LOST, **RESTARTS),
         planted(
             an_older_copy_of_the_checkpoint_is_resumed_from,
             first=1080,
@@ -135,6 +135,7 @@ RESUMING: dict[str, Planted] = {
         planted(replacement_forgets_where_the_attempt_resumed, first=814, rates=RATES, **RESTARTS),
         planted(
             what_an_overtaken_start_made_of_an_epoch_counts,
+            first=9,
             rates={Fault.OFFSETS_LOST: 0.7, Fault.DRIVER_LOSS: 0.03},
             **{**OTHERS, "realtime": False, "skips_idle": True, "timers": False, "faults": 20},
         ),

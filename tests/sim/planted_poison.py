@@ -35,6 +35,7 @@ POISON: dict[str, Planted] = {
         planted(one_death_makes_a_record_poison, poison=3, rates={Fault.REPLICA_CRASH: 0.05}, **OTHERS),
         planted(
             standbys_take_the_place_of_all_victims,
+            first=7,
             rates={Fault.REPLICA_SLOW: 0.02},
             **{**PASSIVE, "poison": 3, "realtime": False, "records": 100, "epoch": 40, **ONE_BY_ONE},
         ),

@@ -125,12 +125,12 @@ CHANGING: dict[str, Planted] = {
     bug.plant.__name__: bug
     for bug in (
         planted(new_version_repeats_the_old_epoch, first=2, rates=RATES, **CHANGES),
-        planted(binding_is_accepted_while_an_epoch_is_open, rates=RATES, **CHANGES),
+        planted(binding_is_accepted_while_an_epoch_is_open, first=10, rates=RATES, **CHANGES),
         planted(remains_of_the_open_epoch_are_not_dropped, first=1340, rates=RATES, **CHANGES),
         planted(version_changes_in_the_middle_of_an_epoch, rates=RATES, **{**CHANGES, "snapshot_rate": 0.3}),
-        planted(state_is_migrated_twice, rates=RATES, **{**CHANGES, "snapshot_rate": 0.3}),
-        planted(state_is_not_migrated_after_a_restore, rates=RATES, **CHANGES),
-        planted(an_earlier_version_need_not_bring_state_up_to_date, first=10, rates=RATES, **CHANGES),
+        planted(state_is_migrated_twice, first=12, rates=RATES, **{**CHANGES, "snapshot_rate": 0.3}),
+        planted(state_is_not_migrated_after_a_restore, first=9, rates=RATES, **CHANGES),
+        planted(an_earlier_version_need_not_bring_state_up_to_date, first=88, rates=RATES, **CHANGES),
         planted(version_of_an_epoch_is_not_recorded, rates=RATES, **CHANGES),
         planted(
             readable_rest_of_a_damaged_store_counts_as_all_of_it,

@@ -46,15 +46,15 @@ def a_place_is_taken_for_that_of_every_sink_of_the_query(patch: Patch) -> None:
 RATES = {Fault.DRIVER_LOSS: 0.01, Fault.SINK_MOVED: 0.8}
 
 
-def moved(plant: Any) -> SeveralSinks:
+def moved(plant: Any, first: int) -> SeveralSinks:
     world = {**OTHERS, "standbys": 0, "effects": False, "faults": 30, "poison": 0, "real_values": False}
-    return SeveralSinks(plant, 200, 0, tuple(world.items()), tuple(RATES.items()))
+    return SeveralSinks(plant, 200, first, tuple(world.items()), tuple(RATES.items()))
 
 
 SINKS: dict[str, Planted] = {
     bug.plant.__name__: bug
     for bug in (
-        moved(a_new_place_is_asked_for_what_the_old_one_showed),
-        moved(a_place_is_taken_for_that_of_every_sink_of_the_query),
+        moved(a_new_place_is_asked_for_what_the_old_one_showed, first=25),
+        moved(a_place_is_taken_for_that_of_every_sink_of_the_query, first=25),
     )
 }

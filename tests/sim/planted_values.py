@@ -155,20 +155,20 @@ WITH_VALUES = (("real_values", True), ("state_cache", 4))
 VALUES = {
     bug.__name__: Planted(bug, first=first, changes=WITH_VALUES)
     for bug, first in (
-        (destination_is_remembered_by_python_equality, 21),
-        (digest_leaves_out_where_rows_go, 55),
+        (destination_is_remembered_by_python_equality, 90),
+        (digest_leaves_out_where_rows_go, 131),
         (digest_is_of_the_text_of_the_rows, 3),
         (state_is_the_live_object, 3),
-        (aliases_survive_in_the_cache, 44),
-        (sets_keep_their_history_in_the_cache, 44),
+        (aliases_survive_in_the_cache, 69),
+        (sets_keep_their_history_in_the_cache, 55),
         (flat_state_is_not_copied, 3),
-        (zeros_lose_their_sign_when_they_are_written, 44),
+        (zeros_lose_their_sign_when_they_are_written, 56),
         (two_instants_are_one_key, 3),
         (time_of_a_key_is_read_in_another_zone, 8),
     )
 }
 VALUES["pieces_hand_their_state_back_one_by_one"] = Planted(
     pieces_hand_their_state_back_one_by_one,
-    first=13,
+    first=37,
     changes=(*WITH_VALUES, ("standbys", 1), ("passive", False)),
 )

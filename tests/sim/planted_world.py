@@ -99,19 +99,21 @@ WORLD: dict[str, Planted] = {
     for bug in (
         planted(sync_does_not_reach_the_disk, first=2, rates=POWER_RATES, **{**POWER, "effects": True}),
         planted(what_lies_behind_a_hole_is_believed, rates=POWER_RATES, **{**POWER, "effects": False}),
-        planted(renewals_count_whose_answers_are_lost, rates=APART_RATES, **APART),
+        planted(renewals_count_whose_answers_are_lost, first=6, rates=APART_RATES, **APART),
         planted(
             lease_is_measured_with_the_time_of_day,
+            first=11,
             rates=APART_RATES | {Fault.HOST_CLOCK: 0.03},
             clocks=True,
             **APART,
         ),
         planted(
             holders_that_cannot_be_reached_are_passed_over,
+            first=14,
             rates=APART_RATES | {Fault.STORE_LOST: 0.3, Fault.REPLICA_CRASH: 0.01},
             **APART,
         ),
-        planted(logs_of_a_host_that_was_away_count, first=250, rates=AWAY_RATES, **AWAY),
+        planted(logs_of_a_host_that_was_away_count, first=251, rates=AWAY_RATES, **AWAY),
         planted(server_that_does_not_answer_is_waited_for, rates=HUNG_RATES, **OTHERS),
     )
 }
