@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from ledger_job import Run, assert_exact, await_, await_end, await_quarter, await_replica, running
+from modes import mostly
 
 from clonos.storage.log_store import LogStore
 from clonos.storage.snapshots import SnapshotStore
@@ -32,7 +33,7 @@ def stop_a_replica(query: Any, setup: Run) -> tuple[int, int]:
     return victim["pid"], victim["epoch"]
 
 
-@pytest.mark.parametrize("mode", ["microbatch", "realtime"])
+@pytest.mark.parametrize("mode", mostly("microbatch"))
 def test_a_damaged_log_store_is_set_aside_and_the_others_are_asked(
     spark: Any, tmp_path: Path, mode: str
 ) -> None:

@@ -9,7 +9,7 @@ import pytest
 from command_lines import processes_of
 from driver import Driver, until
 from ledger_job import LATER, SOON, Run, assert_exact
-from modes import MODES
+from modes import MODES, mostly
 
 from clonos.testing.faults import Fault, Point, Strike, script
 
@@ -56,7 +56,7 @@ def await_end_of_all_processes(setup: Run, temporary: Path) -> None:
     until(lambda: not list(temporary.glob("clonos-*")), GONE_SECONDS, "no socket directory left")
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", mostly("realtime"))
 def test_a_killed_driver_is_continued(tmp_path: Path, temporary: Path, mode: str) -> None:
     """In the middle of the first epoch, just after the sink has shown something."""
     fault = driver_struck(Point.AFTER_COMMIT, "sink", after=30)

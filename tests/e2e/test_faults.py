@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from ledger_job import LATER, SOON, Run, assert_exact, fault, run
-from modes import in_turns
+from modes import in_soak, in_turns
 
 from clonos.testing.faults import Fault, Point, Strike, script
 
@@ -18,29 +18,25 @@ pytestmark = pytest.mark.spark
 
 
 P, REPLICA, TASK = Point, Strike.REPLICA, Strike.TASK
-SINGLE = [
+SINGLE = [  # each kind of strike in turns in both modes
     fault(P.INPUT, REPLICA, "first", SOON, 30),
-    fault(P.INPUT, REPLICA, "second", LATER, 20),
     fault(P.INPUT, REPLICA, "sink", SOON, 30),
-    fault(P.INPUT, TASK, "first", LATER, 20),
-    fault(P.INPUT, TASK, "second", SOON, 30),
-    fault(P.INPUT, TASK, "sink", LATER, 20),
-    fault(P.OUTPUT, REPLICA, "first", SOON, 30),
     fault(P.OUTPUT, REPLICA, "second", LATER, 20),
-    fault(P.OUTPUT, TASK, "first", LATER, 20),
     fault(P.BEFORE_COMMIT, REPLICA, "sink", SOON, 30),
-    fault(P.BEFORE_COMMIT, TASK, "sink", LATER),
     fault(P.AFTER_COMMIT, REPLICA, "sink", LATER),
-    fault(P.AFTER_COMMIT, TASK, "sink", SOON, 30),
     fault(P.BEFORE_SNAPSHOT, REPLICA, "first", LATER),
-    fault(P.BEFORE_SNAPSHOT, TASK, "second", SOON),
     fault(P.BEFORE_SNAPSHOT, REPLICA, "sink", SOON),
     fault(P.AFTER_SNAPSHOT, REPLICA, "second", SOON),
-    fault(P.AFTER_SNAPSHOT, TASK, "first", SOON),
-    fault(P.AFTER_SNAPSHOT, TASK, "second", LATER),
-    fault(P.AFTER_SNAPSHOT, TASK, "sink", SOON),
     fault(P.BEFORE_SPARK_COMMIT, REPLICA, "first", SOON),
     fault(P.BEFORE_SPARK_COMMIT, REPLICA, "sink", LATER),
+    fault(P.INPUT, TASK, "second", SOON, 30),
+    fault(P.INPUT, TASK, "sink", LATER, 20),
+    fault(P.OUTPUT, TASK, "first", LATER, 20),
+    fault(P.BEFORE_COMMIT, TASK, "sink", LATER),
+    fault(P.AFTER_COMMIT, TASK, "sink", SOON, 30),
+    fault(P.BEFORE_SNAPSHOT, TASK, "second", SOON),
+    fault(P.AFTER_SNAPSHOT, TASK, "first", SOON),
+    fault(P.AFTER_SNAPSHOT, TASK, "sink", SOON),
 ]
 PAIRS = [
     # killed during the replay, at the same record
@@ -52,13 +48,22 @@ PAIRS = [
     (fault(P.AFTER_SNAPSHOT, TASK, "second", SOON), fault(P.OUTPUT, REPLICA, "first", LATER, 20)),
 ]
 SCRIPTS = [(one,) for one in SINGLE] + PAIRS
+# The same points in the other operator, which is struck there in the same code: with the soak tests.
+ALIKE = [
+    fault(P.INPUT, REPLICA, "second", LATER, 20),
+    fault(P.INPUT, TASK, "first", LATER, 20),
+    fault(P.OUTPUT, REPLICA, "first", SOON, 30),
+    fault(P.AFTER_SNAPSHOT, TASK, "second", LATER),
+]
 
 
 def name_of(faults: tuple[Fault, ...]) -> str:
     return "+".join(f"{f.point.value}-{f.strike.value}-{f.operator}-{f.asked or 'soon'}" for f in faults)
 
 
-@pytest.mark.parametrize(("faults", "mode"), in_turns(SCRIPTS, name_of))
+@pytest.mark.parametrize(
+    ("faults", "mode"), in_turns(SCRIPTS, name_of) + in_soak([(one,) for one in ALIKE], name_of)
+)
 def test_exact_through(spark: Any, tmp_path: Path, mode: str, faults: tuple[Fault, ...]) -> None:
     setup = Run(tmp_path, mode=mode, faults=script(*faults))
     query = run(spark, setup)

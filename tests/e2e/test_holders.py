@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from ledger_job import LATER, SOON, Run, assert_exact, await_, await_end, run, running
-from modes import MODES, in_turns, mostly
+from modes import in_turns, mostly
 
 from clonos.errors import FaultInjected, GapError
 from clonos.testing.faults import Fault, Point, Strike, script
@@ -57,7 +57,7 @@ def test_downstream_hands_back_one_operators_logs(spark: Any, tmp_path: Path, mo
     assert_exact(setup)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", mostly("microbatch"))
 def test_the_sinks_log_hands_back_the_last_operators_logs(spark: Any, tmp_path: Path, mode: str) -> None:
     setup = struck(spark, tmp_path, mode, SOON, **{"sharing.depth": "1"})
     lose(setup, SECOND)

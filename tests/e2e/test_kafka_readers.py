@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from kafka_broker import KafkaBroker
-from modes import MODES
+from modes import mostly
 from repeated_topic import RepeatedTopic
 
 import clonos
@@ -95,7 +95,7 @@ def await_rows(query: Any, topic: RepeatedTopic, target: str) -> None:
     assert sorted(seen) == sorted(topic.expected)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", mostly("realtime"))
 def test_a_causal_stream_has_each_row_once(
     spark: Any, tmp_path: Path, topic: RepeatedTopic, mode: str
 ) -> None:

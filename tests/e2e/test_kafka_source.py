@@ -13,7 +13,7 @@ from confluent_kafka.admin import NewPartitions, OffsetSpec
 from kafka_broker import KafkaBroker
 from kafka_job import KafkaRun, TopicWriter
 from ledger_job import assert_exact, await_, await_end, run, running
-from modes import MODES, mostly
+from modes import mostly
 from secured_kafka import client, secured_broker, spark_options
 
 from clonos.errors import InputLost
@@ -165,7 +165,7 @@ def half_read(spark: Any, setup: KafkaRun) -> None:
         setup.append(writer, setup.count)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", mostly("microbatch"))
 def test_records_that_retention_has_passed_are_told_and_the_hint_is_a_way_on(
     spark: Any, tmp_path: Path, broker: KafkaBroker, mode: str
 ) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from ledger_job import Run, assert_exact, await_, await_end, running, second
-from modes import MODES, mostly
+from modes import mostly
 
 from clonos.errors import CheckpointMismatch, StorageUnavailable
 from clonos.protocol.line.commit_record import CommitRecord
@@ -59,7 +59,7 @@ def more(setup: Run) -> Run:
     return setup
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", mostly("realtime"))
 def test_a_commit_that_spark_has_lost_is_written_again(spark: Any, tmp_path: Path, mode: str) -> None:
     """After its logs were truncated and its snapshots alone were kept."""
     setup = Run(tmp_path, mode=mode, count=200)

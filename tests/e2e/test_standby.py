@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from ledger_job import Run, assert_exact, await_, await_end, await_quarter, await_told, running
-from modes import MODES
+from modes import mostly
 from services import Authority, Service, service
 
 from clonos.tools.live_query import find
@@ -66,7 +66,7 @@ def kill(primary: dict[str, Any], standby: dict[str, Any]) -> None:
     os.kill(primary["pid"], signal.SIGKILL)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", mostly("microbatch"))
 def test_a_standby_takes_over(spark: Any, tmp_path: Path, mode: str) -> None:
     setup = Run(tmp_path, mode=mode, count=900, feed_seconds=2.0, goes_on=True, settings=STANDBYS)
     with running(spark, setup) as query:

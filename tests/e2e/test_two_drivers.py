@@ -13,7 +13,7 @@ import pytest
 from command_lines import processes_of
 from driver import Driver, until
 from ledger_job import Run, assert_exact
-from modes import MODES
+from modes import mostly
 
 from clonos.errors import AlreadyRunning, Fenced
 from clonos.protocol.roles.leadership import Claim, Lease
@@ -107,7 +107,7 @@ def from_another_host(setup: Run) -> int:
     return number
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", mostly("microbatch"))
 def test_a_driver_that_is_taken_over_ends_and_writes_nothing_more(
     spark: Any, tmp_path: Path, mode: str
 ) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from ledger_job import BUCKETS, Run, assert_exact, await_, first
-from modes import MODES
+from modes import mostly
 
 from clonos.sources.log_writer import LogWriter
 from clonos.spark.checkpoint import Checkpoint
@@ -75,7 +75,7 @@ def run_under_kills(spark: Any, setup: Run, rng: random.Random, version: str) ->
         query.stop()
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", mostly("realtime"))
 def test_upgraded_migrated_and_rolled_back_under_kills(spark: Any, tmp_path: Path, mode: str) -> None:
     rng = random.Random(mode)
     setup = Run(tmp_path, mode=mode, count=0)

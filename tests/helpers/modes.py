@@ -24,6 +24,15 @@ def in_turns(cases: Iterable[Any], name_of: Callable[[Any], str] = str) -> list[
     ]
 
 
+def in_soak(cases: Iterable[Any], name_of: Callable[[Any], str] = str) -> list[Any]:
+    """Parameters (case, mode) that go with the soak tests: their code path is that of another case."""
+    return [
+        pytest.param(case, mode, marks=pytest.mark.soak, id=f"{name_of(case)}-{mode}")
+        for case in cases
+        for mode in MODES
+    ]
+
+
 def mostly(mode: str) -> list[Any]:
     """The modes, of which the other one goes with the soak tests: for rules that do not know in which mode they are."""
     return [pytest.param(each, marks=() if each == mode else (pytest.mark.soak,)) for each in MODES]

@@ -20,6 +20,7 @@ SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.clonos.restart.backoff": "50ms",
+    "spark.default.parallelism": "2",  # otherwise Spark's own queries over a few rows have a task per slot
 }
 
 
@@ -31,12 +32,13 @@ def metrics(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def session(request: pytest.FixtureRequest, plugin_jar: Path, metrics: Path) -> Any:
-    """A module that needs more slots says so by its `MASTER`, other settings by its `SESSION`."""
+    """With slots enough for every module's queries, so that they share one session: a new one takes seconds. A module
+    that needs another number says so by its `MASTER`, other settings by its `SESSION`."""
     from pyspark.sql import SparkSession
 
     builder = (
         clonos.configure(SparkSession.builder)
-        .master(getattr(request.module, "MASTER", "local[8,4]"))
+        .master(getattr(request.module, "MASTER", "local[32,4]"))
         .appName("surface")
     )
     for name, value in {**SETTINGS, **getattr(request.module, "SESSION", {})}.items():

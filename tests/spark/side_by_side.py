@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from decimal import Decimal
@@ -73,11 +74,22 @@ class SideBySide:
             found.append(Outcome(False, decoder.decode(encoder.batch(made))[1][0][0]))  # type: ignore[arg-type]
         return found
 
-    def _theirs(self, expressions: Sequence[Asked], rows: Sequence[Row]) -> list[list[Any]]:
-        """By expression, its values."""
-        batch = RowEncoder(arrow_schema(self._schema), self._zone).batch(rows)
-        given = self._spark.createDataFrame(pa.Table.from_batches([batch]), self._schema)
-        made = given.select(*[column_of(each).alias(f"r{at}") for at, each in enumerate(expressions)])
+    def _theirs(
+        self, expressions: Sequence[Asked], rows: Sequence[Row], asked: Sequence[Sequence[bool]] | None = None
+    ) -> list[list[Any]]:
+        """By expression, its values; with `asked`, only of the rows of which that says so, and None of the others."""
+        columns = StructType(list(self._schema.fields))
+        for at in range(len(asked or ())):
+            columns.add(f"asked{at}", "boolean")
+            rows = [(*row, is_asked) for row, is_asked in zip(rows, asked[at], strict=True)]
+        batch = RowEncoder(arrow_schema(columns), self._zone).batch(rows)
+        given = self._spark.createDataFrame(pa.Table.from_batches([batch]), columns)
+        made = given.select(
+            *[
+                (f.when(f.col(f"asked{at}"), column_of(each)) if asked else column_of(each)).alias(f"r{at}")
+                for at, each in enumerate(expressions)
+            ]
+        )
         schema = arrow_schema(made.schema)
         table = made.toArrow().cast(schema).combine_chunks()
         decoder = RowDecoder(schema, self._zone, instants=True)
@@ -98,14 +110,16 @@ class SideBySide:
         wrong = []
         for expression, values in zip(quiet, self._theirs(quiet, self._rows) if quiet else (), strict=True):
             wrong += self._differing(expression, self._rows, ours[expression], values)
-        for expression in (each for each in expressions if FAILED in ours[each]):
-            pairs = list(zip(self._rows, ours[expression], strict=True))
-            rows = [row for row, outcome in pairs if not outcome.failed]
-            kept = [outcome for _, outcome in pairs if not outcome.failed]
-            if rows:
-                wrong += self._differing(expression, rows, kept, self._theirs([expression], rows)[0])
-            failing = [row for row, outcome in pairs if outcome.failed]
-            one = failing[len(failing) // 2]
+        failing = [each for each in expressions if FAILED in ours[each]]
+        asked = [[not outcome.failed for outcome in ours[each]] for each in failing]
+        theirs = self._theirs(failing, self._rows, asked) if failing else ()
+        for expression, values, is_asked in zip(failing, theirs, asked, strict=True):
+            compared = [
+                list(itertools.compress(all_, is_asked)) for all_ in (self._rows, ours[expression], values)
+            ]
+            wrong += self._differing(expression, *compared)
+            failed = [row for row, good in zip(self._rows, is_asked, strict=True) if not good]
+            one = failed[len(failed) // 2]
             if not self._fails(expression, one):
                 wrong.append((expression, one, "fails here alone"))
         assert not wrong, wrong[:5]

@@ -29,7 +29,6 @@ from clonos.spark.stream_columns import StreamColumns
 from clonos.values.grouping_keys import key_of
 
 pytestmark = pytest.mark.spark
-MASTER = "local[16,4]"
 SCHEMA = (
     "k string, t tinyint, i int, l bigint, f float, d double, n decimal(5,2), w decimal(38,10), s string, b boolean, "
     "bin binary, day date, at timestamp, ntz timestamp_ntz"

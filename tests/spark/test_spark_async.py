@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from modes import MODES
+from modes import mostly
 from streams import TRIGGERS, Place
 
 import clonos
 from clonos.testing.ledger import LEDGER_SCHEMA, extend, judge, micros
 
 pytestmark = pytest.mark.spark
-MASTER = "local[16,4]"
 COLUMNS = [column.split()[0] for column in LEDGER_SCHEMA.split(", ")]
 PER_STEP = 20
 WAITS = PER_STEP  # the record whose call does not end before the test lets it
@@ -64,7 +63,7 @@ def entries(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     return [tuple(row[column] for column in COLUMNS) for row in rows]
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", mostly("microbatch"))
 def test_ledgers_of_answers_are_exact(place: Place, mode: str) -> None:
     outside = Outside(place.base)
     source = place.causal("n long").selectExpr("cast(n as string) AS id", "concat('k', n % 7) AS k")

@@ -12,15 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from modes import MODES
+from modes import mostly
 from streams import TRIGGERS, Place
 
 import clonos
 from clonos.errors import Fenced, QueryDefinitionError, UserFunctionError
 from clonos.spark.batch_delivery import BatchFiles
 from clonos.storage.embedded_log import MAGIC, encode_entries
-
-MASTER = "local[16,4]"
 
 
 class Given:
@@ -60,7 +58,7 @@ def start(place: Place, writer: Any, mode: str = "microbatch") -> Any:
     return place.query
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", mostly("realtime"))
 def test_each_row_is_in_one_batch_although_replicas_die(place: Place, mode: str) -> None:
     given, shown = Given(), Given()
     stream = drawn(place)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from modes import MODES
+from modes import mostly
 from streams import Place
 
 import clonos
@@ -116,7 +116,7 @@ def test_what_is_the_same_at_each_reading_may_stand_there(place: Place) -> None:
         check_before_causal(frame)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", mostly("realtime"))
 def test_what_the_hints_say_works(place: Place, mode: str) -> None:
     """Several rows of one record, chance, the clock, identifiers, a look-up that changes, and rows seen before."""
     names = place.base / "names"
@@ -172,7 +172,7 @@ def test_kafka_as_it_cannot_be_identified_is_refused(options: dict[str, str], sa
     check_kafka({"subscribe": "cards,shops", "includeHeaders": "true", "startingOffsets": "earliest"})
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", mostly("microbatch"))
 def test_an_expression_that_fails_ends_the_query(place: Place, mode: str) -> None:
     """At once; in real time all stages fail together, and Spark may first have heard a neighbour's failure."""
     from pyspark.sql import functions as f

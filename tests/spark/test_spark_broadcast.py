@@ -19,7 +19,6 @@ from clonos.operators.broadcast import BroadcastVariable
 from clonos.storage.broadcast_values import BroadcastValues, digest_of
 
 pytestmark = pytest.mark.spark
-MASTER = "local[16,4]"
 SCHEMA = "k string, n long"
 factor: Any = None
 """A broadcast variable that functions find under its name."""

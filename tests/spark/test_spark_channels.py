@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from modes import MODES
+from modes import mostly
 from streams import Place
 
 import clonos
@@ -52,7 +52,7 @@ def numbers(place: Place) -> dict[str, int]:
     return {one.name: one.number for one in entries if one.node == 1}
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", mostly("microbatch"))
 def test_channels_with_names_are_told_apart_for_ever(place: Place, mode: str) -> None:
     """Their positions are the same; replicas die, the query starts again, and others come first then."""
     sell(place, "ab", range(5))

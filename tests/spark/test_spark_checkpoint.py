@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from modes import MODES
+from modes import MODES, mostly
 from streams import Place
 
 from clonos.errors import CheckpointMismatch
@@ -30,7 +30,7 @@ def counting(
     return place.causal(SCHEMA).groupBy(key).process(count, output, name=name, **options)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", mostly("realtime"))
 def test_a_new_query_goes_on_where_the_old_one_stopped(place: Place, mode: str) -> None:
     place.write([{"k": "a", "n": 0}] * 5)
     first = place.start(counting(place), mode)
@@ -128,7 +128,7 @@ def test_what_a_killed_first_start_left_is_swept(tmp_path: Any) -> None:
     assert (tmp_path / "commits" / ".1.5f1a.tmp").exists()
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", mostly("microbatch"))
 def test_the_half_of_the_first_commit_costs_no_restart(place: Place, mode: str) -> None:
     place.write([{"k": "a", "n": 0}] * 5)
     place.start(counting(place), mode)

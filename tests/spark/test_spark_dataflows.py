@@ -8,14 +8,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from modes import MODES
+from modes import mostly
 from streams import TRIGGERS, Place
 
 import clonos
 from clonos.errors import QueryDefinitionError
 from clonos.spark.checkpoint import Checkpoint
 
-MASTER = "local[32,4]"
 SCHEMA = "id long, way string, draw long, n long"
 
 
@@ -39,7 +38,7 @@ def bucketed(way: str, buckets: int) -> Any:
     return mark
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", mostly("microbatch"))
 def test_a_stream_feeds_several_operators_that_see_the_same_draws(place: Place, mode: str) -> None:
     """Where its ways meet again, a record comes once by each, and every instance is killed once meanwhile."""
     source = place.causal("id long")
@@ -72,7 +71,7 @@ def test_a_stream_feeds_several_operators_that_see_the_same_draws(place: Place, 
     assert counts == {(id_, n) for id_ in records for n in (1, 2, 3)}
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", mostly("realtime"))
 def test_several_sinks_show_what_one_query_draws(place: Place, mode: str) -> None:
     """A database and two folders, each with a stream of its own or shared; every instance is killed, and the query
     started again."""
@@ -120,7 +119,7 @@ def test_several_sinks_show_what_one_query_draws(place: Place, mode: str) -> Non
     assert [node.name for node in topology.nodes] == ["source-1", "first", "both", "drawn", "table", "copy"]
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", mostly("microbatch"))
 def test_side_outputs_have_readers_of_their_own(place: Place, mode: str) -> None:
     """Rows of three kinds, in sinks of their own and in an operator, while every instance is killed."""
     folders = {name: Place(place.spark, place.base / name) for name in ("odd", "texts", "counted")}
@@ -210,7 +209,7 @@ def test_a_sink_is_given_to_several_queries(place: Place) -> None:
     assert sorted(row["id"] for row in rows if "draw" in row) == list(range(10))
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", mostly("realtime"))
 def test_a_source_feeds_several_operators_and_those_behind_them(place: Place, mode: str) -> None:
     one = place.causal("id long, key string", "one")
     two = place.causal("id long, key string", "two")
@@ -239,7 +238,7 @@ def test_a_source_feeds_several_operators_and_those_behind_them(place: Place, mo
     assert sorted(row["id"] for row in rows) == sorted([*range(60)] * 2)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", mostly("realtime"))
 def test_two_streams_with_schemas_of_their_own_are_connected(place: Place, mode: str) -> None:
     """One operator, one state for both, fed by a source and by an operator; every instance is killed meanwhile."""
     orders = place.causal("id long, amount long", "orders")

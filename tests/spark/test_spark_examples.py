@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from modes import MODES, mostly
+from modes import mostly
 from streams import Place
 
 import clonos
@@ -32,7 +32,7 @@ def text(place: Place) -> Any:
     return place.read("value string, timestamp long")
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", mostly("microbatch"))
 def test_word_sessions(place: Place, mode: str) -> None:
     import word_sessions
 

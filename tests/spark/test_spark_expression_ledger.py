@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from modes import MODES
+from modes import mostly
 from pyspark.sql import functions as f
 from streams import TRIGGERS, Place
 
@@ -14,7 +14,6 @@ import clonos
 from clonos.testing.ledger import LEDGER_SCHEMA, extend, judge, micros
 
 pytestmark = pytest.mark.spark
-MASTER = "local[16,4]"
 COLUMNS = [column.split()[0] for column in LEDGER_SCHEMA.split(", ")]
 STEPS = 6
 PER_STEP = 20
@@ -28,7 +27,7 @@ def entries(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     return [tuple(row[column] for column in COLUMNS) for row in rows]
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", mostly("realtime"))
 def test_ledgers_behind_expressions_are_exact(place: Place, mode: str) -> None:
     source = (
         place.causal("n long")

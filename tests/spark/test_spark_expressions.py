@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from modes import MODES
+from modes import mostly
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as f
 from streams import TRIGGERS, Place
@@ -21,8 +21,6 @@ from clonos.spark.checkpoint import Checkpoint
 from clonos.spark.expression_tree import Reader
 from clonos.testing.driver import OperatorDriver, stream as rows_alone
 from clonos.tools.checkpoint.describe import described, render
-
-MASTER = "local[16,4]"
 
 
 def drawn(row: Any, ctx: Any) -> tuple[int, int]:
@@ -40,7 +38,7 @@ def count(key: Any, row: Any, ctx: Any) -> Iterator[tuple[Any, ...]]:
     yield row.twice, row.draw, ctx.state["n"]
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", mostly("microbatch"))
 def test_rows_go_through_expressions_of_each_reader_while_all_are_killed(place: Place, mode: str) -> None:
     """The main output through one chain to a sink and through another to an operator, and a side output to a sink."""
     folders = {name: Place(place.spark, place.base / name) for name in ("texts", "counted")}

@@ -8,13 +8,12 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from modes import MODES
+from modes import mostly
 from pyspark.sql import functions as f
 from streams import Place
 
 from clonos.errors import CheckpointMismatch
 
-MASTER = "local[16,4]"
 ORDERS = "id long, amount long, at timestamp"
 PAYMENTS = "id long, paid long, paid_at timestamp"
 START = dt.datetime(2024, 1, 1)
@@ -87,7 +86,7 @@ def as_native(row: dict[str, Any]) -> tuple[Any, ...]:
     return row["id"], row["amount"], moments[0], row["paid"], moments[1]
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", mostly("realtime"))
 def test_every_pair_comes_once_although_replicas_die(place: Place, mode: str) -> None:
     """The rows carry a draw, so that a pair that came a second time would be another one."""
     drawn = (

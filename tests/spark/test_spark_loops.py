@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from modes import MODES
+from modes import mostly
 from streams import Place
 
 import clonos
 from clonos.errors import CheckpointMismatch, ClonosError, QueryDefinitionError
 
-MASTER = "local[16,4]"
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 NUMBERS = "id long, left int, drawn array<long>"
 
@@ -52,7 +51,7 @@ def check(rows: list[dict[str, Any]], ids: Any, turns: int = 3) -> None:
             assert drawn[left][:-1] == drawn[left + 1], id_
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", mostly("microbatch"))
 def test_rows_come_back_once_although_replicas_die(place: Place, mode: str) -> None:
     """Of the operator inside the loop, of the sink at its end, and of the other sink."""
     place.start(countdown(place), mode)
@@ -193,7 +192,7 @@ def said_again(stream: Any) -> Any:
 # ------------------------------------------------------------------- a graph
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", mostly("realtime"))
 def test_what_can_be_reached_in_a_graph_whose_edges_come_and_go(
     place: Place, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from modes import MODES
+from modes import mostly
 from streams import Place
 
 from clonos.testing.faults import Fault, Point, Strike, script
@@ -23,7 +23,7 @@ def shown(metrics: Path, operator: str) -> dict[str, int]:
     return {name: int(count) for name, count in counts.items() if count.isdecimal()}
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", mostly("microbatch"))
 def test_what_conduits_do_is_counted(place: Place, metrics: Path, mode: str) -> None:
     kept = place.causal("n long").map(lambda row, ctx: (row.n,), "n long", name=f"maps: {mode}")
     place.write({"n": n} for n in range(ROWS))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from modes import MODES, in_turns
+from modes import in_turns, mostly
 from streams import DEADLINE, Place
 
 from clonos.errors import CheckpointMismatch, ClonosError, InputError
@@ -66,7 +66,7 @@ def grouped(key: Any, frames: Iterator[Any], state: Any) -> Iterator[Any]:
     yield pd.DataFrame({"k": [key[0]], "n": [n]})
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", mostly("realtime"))
 def test_kept_state_that_no_longer_fits_its_declared_type(place: Place, mode: str) -> None:
     def start(state: str) -> None:
         place.start(
@@ -97,7 +97,7 @@ def test_kept_state_that_no_longer_fits_its_declared_type(place: Place, mode: st
     place.until(lambda: any(row["n"] == 8 for row in place.rows()), "eight")
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", mostly("microbatch"))
 def test_a_state_variable_of_another_type(place: Place, mode: str) -> None:
     from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
@@ -156,7 +156,7 @@ def test_a_source_that_was_cut_off_ends_the_query_at_once(place: Place) -> None:
     assert sorted(row["n"] for row in place.await_rows(10)) == list(range(1, 11))
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", mostly("realtime"))
 def test_a_source_that_was_cut_off_behind_a_commit_ends_the_query_at_once(place: Place, mode: str) -> None:
     place.write([{"k": "a", "n": n} for n in range(10)], partitions=1)
 

@@ -6,7 +6,7 @@ import datetime as dt
 from typing import Any
 
 import pytest
-from modes import MODES
+from modes import mostly
 from streams import Place
 
 import clonos
@@ -14,7 +14,7 @@ import clonos
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", mostly("realtime"))
 def test_a_chain_of_every_kind_goes_on_where_it_was(place: Place, mode: str) -> None:
     def count(key: Any, row: Any, ctx: Any) -> Any:
         state = ctx.state
@@ -55,7 +55,7 @@ def test_a_chain_of_every_kind_goes_on_where_it_was(place: Place, mode: str) -> 
     assert all(row["drawn"] for row in rows) and place.query.restarts == []
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", mostly("microbatch"))
 def test_two_sources_are_united(place: Place, mode: str) -> None:
     def count(key: Any, row: Any, ctx: Any) -> Any:
         ctx.state["n"] = ctx.state.get("n", 0) + 1
@@ -117,7 +117,7 @@ def inner_ends(place: Place) -> list[Any]:
     return ends()
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", mostly("realtime"))
 def test_explicit_identity_and_services_in_a_function_of_sparks_signature(place: Place, mode: str) -> None:
     import pandas as pd
 
@@ -151,7 +151,7 @@ def test_explicit_identity_and_services_in_a_function_of_sparks_signature(place:
     assert len({row["id"] for row in rows}) == 2 and place.query.restarts == []
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", mostly("microbatch"))
 def test_a_source_straight_into_a_sink(place: Place, mode: str) -> None:
     place.write([{"n": n} for n in range(10)])
     place.start(place.causal("n long"), mode)

@@ -16,7 +16,6 @@ import clonos
 from clonos.errors import UserFunctionError
 from clonos.testing.faults import Fault, Point, Strike, script
 
-MASTER = "local[16,4]"
 NOW = "now"
 
 

@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from modes import MODES
+from modes import mostly
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 from streams import TRIGGERS, Place
@@ -21,7 +21,6 @@ from clonos.testing.driver import OperatorDriver, stream
 from clonos.testing.ledger import LEDGER_SCHEMA, extend, judge, micros
 
 pytestmark = pytest.mark.spark
-MASTER = "local[16,4]"
 COLUMNS = [column.split()[0] for column in LEDGER_SCHEMA.split(", ")]
 STEPS = 4
 PER_STEP = 24
@@ -88,7 +87,7 @@ def with_a_draw(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
         yield frame.assign(luck=[ctx.random.random() for _ in range(len(frame))])
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", mostly("microbatch"))
 def test_ledgers_behind_batches_are_exact(place: Place, mode: str) -> None:
     one, two = (place.causal("n long, t timestamp", log) for log in ("one", "two"))
     scored = (

@@ -6,7 +6,7 @@ import threading
 from typing import Any
 
 import pytest
-from modes import MODES
+from modes import mostly
 from streams import DEADLINE, Place
 
 from clonos.errors import RecoveryTimeout
@@ -21,7 +21,7 @@ def same(key: Any, row: Any, ctx: Any) -> Any:
     yield tuple(row)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", mostly("realtime"))
 def test_the_holder_that_has_not_answered_is_named(
     place: Place, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,6 +16,7 @@ from clonos.spark import session as sessions
 
 pytestmark = pytest.mark.spark
 
+MASTER = "local[8,4]"  # so few that queries are refused for want of slots
 SCHEMA = "k string, n long, f double"
 
 

@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from modes import mostly
 from streams import Place
 
 import clonos
 
 FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
-MODES = ("microbatch", "realtime")
 LAST = 1000
 
 
@@ -42,7 +42,7 @@ def number(row: Any, ctx: Any) -> tuple[Any, ...]:
     return (row.n,)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", mostly("microbatch"))
 def test_a_restart_of_its_own_runs_under_the_settings_of_the_start(
     spark: Any, place: Place, mode: str
 ) -> None:

@@ -17,7 +17,6 @@ from clonos.protocol.roles.commit_records import CommitRecords
 from clonos.spark import coordinator
 from clonos.spark.checkpoint import Checkpoint
 
-MASTER = "local[8,4]"
 SCHEMA = "id long, draw long"
 
 

@@ -11,7 +11,6 @@ from streams import Place
 
 import clonos
 
-KINDS = ["sqlite", pytest.param("mysql", marks=pytest.mark.mysql)]
 SCHEMA = "card string, n long, total long, draw long, gone boolean"
 
 
@@ -44,8 +43,15 @@ def expected(rows: list[dict[str, Any]]) -> dict[str, tuple[int, int]]:
     return {card: (count, total[card]) for card, count in n.items() if count % 7}
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("mode", ["microbatch", "realtime"])
+@pytest.mark.parametrize(
+    ("kind", "mode"),
+    [
+        ("sqlite", "realtime"),
+        pytest.param("mysql", "microbatch", marks=pytest.mark.mysql),
+        pytest.param("sqlite", "microbatch", marks=pytest.mark.soak),
+        pytest.param("mysql", "realtime", marks=[pytest.mark.mysql, pytest.mark.soak]),
+    ],
+)
 def test_the_table_holds_the_newest_row_of_each_key(
     place: Place, kind: str, mode: str, request: pytest.FixtureRequest
 ) -> None:

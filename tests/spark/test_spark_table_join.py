@@ -16,7 +16,6 @@ from streams import Place
 
 from clonos.errors import ClonosError, QueryDefinitionError
 
-MASTER = "local[16,4]"
 CARDS = "card string, amount int, at timestamp"
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from modes import MODES
+from modes import MODES, mostly
 from streams import Place
 
 from clonos.errors import QueryDefinitionError
@@ -25,7 +25,7 @@ def at(second: int) -> dict[str, Any]:
     return {"k": "a", "at": f"2024-01-01 00:00:{second:02}"}
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", mostly("realtime"))
 def test_a_processing_time_timer_fires_although_nothing_arrives_and_its_replica_died(
     place: Place, mode: str
 ) -> None:
@@ -199,7 +199,7 @@ def _has(place: Place, instance: int) -> bool:
     return destination(("a",), 2) == instance
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", mostly("microbatch"))
 def test_an_event_time_timer_follows_the_watermark(place: Place, mode: str) -> None:
     def record(key: Any, row: Any, ctx: Any) -> Any:
         ctx.timer(at=row.at + dt.timedelta(seconds=5), name=f"{row.at:%S}", event=True)

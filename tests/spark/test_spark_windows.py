@@ -14,7 +14,6 @@ from streams import Place
 
 from clonos.errors import CheckpointMismatch
 
-MASTER = "local[16,4]"
 START = dt.datetime(2024, 1, 1)
 WINDOWS = {
     "tumbling": ("window", "10 seconds"),

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from modes import mostly
 
 pytest.importorskip("pyspark")
 
@@ -316,7 +317,7 @@ def test_a_record_that_kills_every_replica_fails_the_query(
     assert nothing_is_left(spark, tmp_path)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", mostly("microbatch"))
 def test_a_silent_replica_is_replaced(spark: SparkSession, tmp_path: Path, log: LogWriter, mode: str) -> None:
     def script(node: int, instance: int, attempt: int, bundles: int) -> str | None:
         return "hang" if node == SINK and bundles == 1 else None
@@ -330,7 +331,7 @@ def test_a_silent_replica_is_replaced(spark: SparkSession, tmp_path: Path, log: 
     assert nothing_is_left(spark, tmp_path)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", mostly("realtime"))
 def test_stopping_a_stuck_query_leaves_nothing(
     spark: SparkSession, tmp_path: Path, log: LogWriter, mode: str
 ) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from modes import mostly
 
 pytest.importorskip("pyspark")
 
@@ -21,7 +22,6 @@ from clonos.spark.plugin_stages import TimedReader
 from clonos.spark.settings import read_settings
 from clonos.wire.block import Block, Kind, pack_block, parse_block, watermark_block
 
-MODES = ["microbatch", "realtime"]
 NUMBER = "cast(cast(value as string) as int)"
 # Reader 0 has no event time; reader 1 is at the partitions 1, 2 and 3, reader 2 at 4 and 5.
 EVENTS = EventTime("at", 0)  # the column is made here
@@ -144,7 +144,7 @@ def test_a_block_of_a_watermark_is_the_same_from_both_sides(spark: SparkSession)
     assert bytes(made) == pack_block(watermark_block(Epoch(3), 65, -(2**63) + 1))
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", mostly("realtime"))
 def test_watermarks_pass_through_conduits_while_replicas_die(
     spark: SparkSession, tmp_path: Path, log: LogWriter, mode: str
 ) -> None:
