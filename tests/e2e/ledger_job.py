@@ -76,7 +76,7 @@ class Run:
     count: int = 600
     keys: int = 7
     faults: str = ""
-    feed_seconds: float = 1.0
+    feed_seconds: float = 0.5
     parallelism: int = 2
     trigger: dict[str, str] | None = None
     deadline: float = 240.0

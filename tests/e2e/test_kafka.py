@@ -10,7 +10,7 @@ from chaos import PAUSE, striking
 from kafka_broker import KafkaBroker
 from kafka_job import KafkaRun
 from ledger_job import LATER, SOON, assert_exact, await_, await_end, fault, run, running
-from modes import MODES, in_turns, mostly
+from modes import MODES, in_soak, in_turns, mostly
 
 from clonos.testing.faults import Fault, Point, Strike, script
 
@@ -21,21 +21,20 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 P, REPLICA, TASK = Point, Strike.REPLICA, Strike.TASK
 SCRIPTS = [
-    (),
-    (fault(P.INPUT, REPLICA, "first", SOON, 30),),
     (fault(P.BEFORE_COMMIT, REPLICA, "sink", SOON, 30),),
     (fault(P.AFTER_COMMIT, REPLICA, "sink", LATER),),
     (fault(P.BEFORE_COMMIT, TASK, "sink", LATER),),
     (fault(P.AFTER_COMMIT, TASK, "sink", LATER, 20), fault(P.INPUT, REPLICA, "first", LATER, 30)),
 ]
-AT_ONCE = [script for script in SCRIPTS if any(fault.operator == "sink" for fault in script)]
+# What does not strike the sink is no other code than with another sink: with the soak tests.
+ELSEWHERE = [(), (fault(P.INPUT, REPLICA, "first", SOON, 30),)]
 
 
 def name_of(faults: tuple[Fault, ...]) -> str:
     return "+".join(f"{f.point.value}-{f.strike.value}-{f.operator}" for f in faults) or "nothing"
 
 
-@pytest.mark.parametrize(("faults", "mode"), in_turns(SCRIPTS, name_of))
+@pytest.mark.parametrize(("faults", "mode"), in_turns(SCRIPTS, name_of) + in_soak(ELSEWHERE, name_of))
 def test_exact_through(
     spark: Any, tmp_path: Path, broker: KafkaBroker, mode: str, faults: tuple[Fault, ...]
 ) -> None:
@@ -47,7 +46,7 @@ def test_exact_through(
         assert not query.restarts
 
 
-@pytest.mark.parametrize(("faults", "mode"), in_turns(AT_ONCE, name_of))
+@pytest.mark.parametrize(("faults", "mode"), in_turns(SCRIPTS, name_of))
 def test_exact_at_once_through(
     spark: Any, tmp_path: Path, broker: KafkaBroker, mode: str, faults: tuple[Fault, ...]
 ) -> None:
@@ -59,7 +58,7 @@ def test_exact_at_once_through(
         assert not query.restarts
 
 
-@pytest.mark.parametrize("sink_mode", ["transactions", "at_once"])
+@pytest.mark.parametrize("sink_mode", ["transactions", pytest.param("at_once", marks=pytest.mark.soak)])
 @pytest.mark.parametrize("mode", mostly("realtime"))
 def test_exact_through_the_deaths_of_the_broker(
     spark: Any, tmp_path: Path, brokers: Any, mode: str, sink_mode: str

@@ -41,6 +41,7 @@ def sink_down(setup: Run) -> Iterator[None]:
 def test_a_sink_that_is_down_for_a_while(spark: Any, tmp_path: Path, mode: str, patience: float) -> None:
     """Waited for by the sink itself, or, when that loses its patience, by trying its task again until it is back."""
     setup, failed = Run(tmp_path, mode=mode, patience=patience), failed_tasks(spark)
+    setup.settings = {"replica.attempts": "2"}  # with more of them, it only takes longer until a task fails
     with running(spark, setup) as query:
         await_(query, setup, lambda: setup.visible() >= setup.count // 3)
         with sink_down(setup):
