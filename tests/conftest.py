@@ -26,6 +26,10 @@ from s3_server import S3Server, s3_server
 settings.register_profile("clonos", deadline=None)
 settings.load_profile("clonos")
 
+# Hundreds of processes are started, each of which would compile all modules anew: a third of a server's start.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{java_class_archive.SHORT_LIVED} {java_class_archive.options()}")
 os.environ.setdefault("SPARK_LAUNCHER_OPTS", java_class_archive.SHORT_LIVED)
 

@@ -19,7 +19,7 @@ from bad_functions import (
     reads_clock,
 )
 from ledger_job import LATER, Run, assert_exact, await_end, first, run, running
-from modes import in_turns, mostly
+from modes import in_soak, in_turns, mostly
 
 from clonos.errors import ClonosError, DivergenceError, PoisonRecord, UserFunctionError
 from clonos.protocol.recovery.causal.determinant_codec import decode_steps
@@ -72,7 +72,9 @@ def test_an_exception_ends_the_query(spark: Any, tmp_path: Path, mode: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("kind", "mode"), in_turns([Exits, KillsItself, Crashes], lambda kind: kind.__name__)
+    ("kind", "mode"),
+    in_turns([Exits, KillsItself], lambda kind: kind.__name__)
+    + in_soak([Crashes], lambda kind: kind.__name__),
 )
 def test_a_record_that_ends_every_process_is_named(
     spark: Any, tmp_path: Path, mode: str, kind: type[At]
@@ -113,7 +115,12 @@ def test_a_record_that_ends_every_process_is_passed_over_and_kept(
 
 
 @pytest.mark.parametrize(
-    ("standby", "mode"), [("none", "realtime"), ("passive", "realtime"), ("hot", "microbatch")]
+    ("standby", "mode"),
+    [
+        ("none", "realtime"),
+        ("hot", "microbatch"),
+        pytest.param("passive", "realtime", marks=pytest.mark.soak),
+    ],
 )
 def test_records_one_behind_the_other_that_end_every_process_are_passed_over(
     spark: Any, tmp_path: Path, standby: str, mode: str

@@ -36,6 +36,8 @@ COORDINATES = "org.apache.kafka:kafka_2.13:4.1.0"
 _FOLDER = Path(__file__).resolve().parents[2] / ".build" / "kafka-broker"
 _SMALL = ("-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _PATIENCE_S = 240.0
+_SOON_AGAIN = {"reconnect.backoff.max.ms": 200}
+"""Else a client waits longer after each attempt, up to ten seconds, and a broker has started before."""
 
 
 def broker_jars() -> list[str]:
@@ -125,7 +127,7 @@ class KafkaBroker:
                 self._command("kafka.Kafka", str(self._properties)), stdout=log, stderr=log, cwd=self._folder
             )
         deadline = time.monotonic() + _PATIENCE_S
-        admin = self.admin()
+        admin = AdminClient({"bootstrap.servers": self.servers, **self.client, **_SOON_AGAIN})
         while True:
             try:
                 admin.list_topics(timeout=5)

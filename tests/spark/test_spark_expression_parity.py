@@ -248,7 +248,15 @@ def test_nested_values(spark: Any, ansi: str) -> None:
     SideBySide(spark, "d array<double>", of_nan).check(nan)
 
 
-@pytest.mark.parametrize("zone", ["UTC", "+05:30", "-07:00", "Europe/Berlin", "America/St_Johns"])
+@pytest.mark.parametrize(
+    "zone",
+    [
+        "UTC",
+        "+05:30",
+        "Europe/Berlin",
+        *(pytest.param(each, marks=pytest.mark.soak) for each in ("-07:00", "America/St_Johns")),
+    ],
+)
 def test_moments(spark: Any, zone: str) -> None:
     """Of a region's instants only what goes by instants."""
     spark.conf.set("spark.sql.session.timeZone", zone)

@@ -182,7 +182,15 @@ LOOKS: dict[str, Apply] = {
 
 
 @pytest.mark.parametrize("look", LOOKS)
-@pytest.mark.parametrize("ids", [(0, 1), (2,), (0, 3), (1, 2)], ids=["two", "null", "extreme", "one_null"])
+@pytest.mark.parametrize(
+    "ids",
+    [
+        pytest.param((0, 1), marks=pytest.mark.soak, id="two"),
+        pytest.param((2,), id="null"),
+        pytest.param((0, 3), id="extreme"),
+        pytest.param((1, 2), id="one_null"),
+    ],
+)
 def test_a_function_meets_the_values_and_dtypes_that_it_meets_in_spark(
     sides: Sides, look: str, ids: tuple[int, ...]
 ) -> None:

@@ -40,7 +40,7 @@ def batch(rng: random.Random, begin: int) -> list[dict[str, Any]]:
     return [{"id": rng.randrange(6), "at": moment} for moment in moments]
 
 
-@pytest.mark.parametrize("windows", WINDOWS)
+@pytest.mark.parametrize("windows", [pytest.param("tumbling", marks=pytest.mark.soak), "sliding", "session"])
 def test_windows_are_those_of_sparks_own(place: Place, windows: str) -> None:
     """Batch by batch, in append mode."""
     method, *spans = WINDOWS[windows]
