@@ -550,9 +550,7 @@ PLANTED: dict[str, Planted] = {
         ),
         planted(bugs.instance_that_moved_asks_no_holder, first=404, rates=CRASHES | SERVERS, **STANDBYS),
         planted(bugs.what_was_received_elsewhere_is_not_held, first=834, rates=CRASHES | SERVERS, **STANDBYS),
-        planted(
-            bugs.log_before_the_snapshot_is_not_held_elsewhere, first=20, rates=CRASHES | SERVERS, **STANDBYS
-        ),
+        planted(bugs.log_before_the_snapshot_is_not_held_elsewhere, rates=CRASHES | SERVERS, **STANDBYS),
         planted(
             bugs.snapshot_is_ahead_of_what_the_standby_was_shown,
             first=208,
@@ -598,9 +596,7 @@ PLANTED: dict[str, Planted] = {
         planted(divergence_is_not_reported, rates=CRASHES, faults=20, impure=True),
         planted(rows_leave_before_they_are_saved, **OTHERS),
         planted(received_logs_are_not_saved, depth=FULL, **OTHERS),
-        planted(
-            recovered_log_is_not_saved, first=5, rates=LOSSES | CRASHES, effects=False, depth=FULL, **OTHERS
-        ),
+        planted(recovered_log_is_not_saved, rates=LOSSES | CRASHES, effects=False, depth=FULL, **OTHERS),
         planted(effects_do_not_wait_until_stable, effects=True, **OTHERS),
         planted(recorded_effects_hold_back_their_chunks, first=6, rates=CRASHES, effects=True, **OTHERS),
         planted(nothing_is_stamped, **OTHERS),
@@ -621,7 +617,6 @@ PLANTED: dict[str, Planted] = {
         planted(only_the_own_store_is_asked, rates=LOSSES, effects=False, depth=FULL, **OTHERS),
         planted(
             replica_that_is_lost_while_it_recovers_has_asked_for_its_successor,
-            first=20,
             rates=LOSSES | CRASHES,
             effects=False,
             depth=FULL,
