@@ -25,7 +25,7 @@ public final class CausalTab extends SparkUITab {
     process = new PageProcess(command);
     attachPage(new LivePage(this));
     ui.attachTab(this);
-    ui.attachHandler(LIVE, new LiveServlet(process, ui.securityManager()), "/*");
+    ui.attachHandler(LIVE, new LiveServlet(process), "/*");
   }
 
   @Override
