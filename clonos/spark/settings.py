@@ -279,7 +279,8 @@ class Settings:
             "off",
             Reader(_port, "off, or a port from 0 to 65,535"),
             "Where the replica server answers `GET /metrics` in Prometheus' text format; 0 is any free port, which "
-            "`clonos status` shows. A second server on the driver's host has the port after it",
+            "`clonos status` shows. A second server on the driver's host has the port after it, services of executors "
+            "the one after that",
         )
     )
     metrics_host: str = field(

@@ -10,6 +10,7 @@ import logging
 import os
 import signal
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,16 @@ def places(query: Any) -> set[str]:
     return {one["place"] for one in query.replicas() if one["busy"] is not None and one["place"] is not None}
 
 
+def pages_of_metrics(query: Any) -> int:
+    """How many pages of metrics answer: the driver's server has one, and each service."""
+    status = query.causal_status()
+    urls = {server["metrics"] for server in (status, *status["others"]) if server["metrics"]}
+    for url in urls:
+        with urllib.request.urlopen(url, timeout=GONE_SECONDS) as answer:
+            assert b"clonos_" in answer.read(), url
+    return len(urls)
+
+
 def await_there(query: Any, setup: Run, host: str) -> str:
     """The place of a service on that host, once it has replicas."""
     found: list[str] = []
@@ -81,11 +92,12 @@ def lose_executor(query: Any, setup: Run, cluster: Cluster, host: str) -> None:
 def test_every_executor_has_a_service_and_so_has_its_successor(
     cluster: Cluster, tmp_path: Path, mode: str
 ) -> None:
-    with on(cluster, ON_EXECUTORS) as spark:
+    with on(cluster, {**ON_EXECUTORS, "spark.clonos.metrics.port": "0"}) as spark:
         setup = job(tmp_path, mode, feed_seconds=4.0, standby="hot")
         with running(spark, setup) as query:
             await_quarter(query, setup)
             assert [len(services(cluster, host)) for host in (HERE, ELSEWHERE)] == [1, 1]
+            await_(query, setup, lambda: pages_of_metrics(query) >= 3)
             await_there(query, setup, ELSEWHERE)
             kill_replicas(query, setup, ((2, 0),))
             assert (query.restarts, failed_tasks(spark)) == ([], 0)

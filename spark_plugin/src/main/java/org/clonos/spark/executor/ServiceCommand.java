@@ -18,6 +18,10 @@ record ServiceCommand(String python, String host, SparkConf conf, String token) 
   private static final int SLOTS = 1 << 20;
 
   private static final String TLS = "spark.clonos.tls.";
+  private static final String METRICS = "spark.clonos.metrics.";
+  private static final int OF_THE_DRIVER = 2; // its servers' pages have the ports before
+  private static final String LOOPBACK = "127.0.0.1";
+  private static final String ANY = "0.0.0.0";
 
   Process start(int port, String name) throws IOException {
     Path folder = folder("clonos-" + name);
@@ -43,6 +47,24 @@ record ServiceCommand(String python, String host, SparkConf conf, String token) 
       if (!path.isBlank()) {
         words.addAll(List.of("--tls-" + file, path));
       }
+    }
+    words.addAll(metrics());
+    return words;
+  }
+
+  /** The page of metrics, where the session has one; at the executor's address where the driver's is one that others reach. */
+  private List<String> metrics() {
+    String port = conf.get(METRICS + "port", "off").strip();
+    if (!port.matches("\\d{1,5}")) { // off, or what the query will be refused for
+      return List.of();
+    }
+    int number = Integer.parseInt(port);
+    String wanted = conf.get(METRICS + "host", LOOPBACK).strip();
+    String at = wanted.equals(LOOPBACK) || wanted.equals(ANY) ? wanted : host;
+    List<String> words = new ArrayList<>(List.of("--metrics", at + ":" + (number == 0 ? 0 : number + OF_THE_DRIVER)));
+    String token = conf.get(METRICS + "token.file", "");
+    if (!token.isBlank()) {
+      words.addAll(List.of("--metrics-token-file", token));
     }
     return words;
   }
