@@ -2,10 +2,11 @@
 
 A producer sends records at a steady rate over two partitions, each with the time in it; one keyed operator with state
 and a random draw handles them; a consumer compares its clock: of committed messages where the sink's mode is
-transactions, of all where it writes at once. Beside them, in turn at each rate, stock Spark from topic to topic with
-the same consumer: a projection, no state, no function, output as its sink gives it, at least once. Samples around the
-ends of batches are left out of the first columns. The broker is a real one, fetched once, with one replica, on the same
-machine. Before all that each side runs once, unmeasured, until JVMs have compiled what they run.
+transactions, of all where it writes at once. Beside them, in turn at each rate and with the same consumer: stock
+Spark, a projection, no state, no function, output as its sink gives it, at least once; and Kafka Streams with the
+same operator, exactly once, in Java, with a commit every 100 ms, which is its own choice, and every 10 ms. Samples
+around the ends of Spark's batches are left out of the first columns. The broker is a real one, fetched once, with one
+replica, on the same machine. Before all that each side runs once, unmeasured, until JVMs have compiled what they run.
 
     python benchmarks/kafka_latency.py [--rates 100,1000,10000] [--seconds 24]
     python benchmarks/kafka_latency.py --sink      how long the sink takes in both modes, without Spark
@@ -14,12 +15,14 @@ machine. Before all that each side runs once, unmeasured, until JVMs have compil
 from __future__ import annotations
 
 import argparse
+import subprocess
 import sys
 import tempfile
 import threading
 import time
 import uuid
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +35,8 @@ from confluent_kafka import Consumer, TopicPartition
 from kafka_broker import KafkaBroker, kafka_broker
 
 import clonos
+from clonos.connector_jars import resolve
+from clonos.environment import jar_path, java_home
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import InstanceId, NodeId, channel_id
 
@@ -40,6 +45,10 @@ BUNDLES = 150
 WARM_UP_RATE, WARM_UP_BUNDLES = 300, 2000
 BROKER = ("-Xms256m", "-Xmx1g")
 MODES = ("transactions", "at_once")
+STREAMS = {"streams-100": 100, "streams-10": 10}
+SIDES = (*MODES, "stock", *STREAMS)
+STREAMS_JOB = Path(__file__).resolve().parent / "peers_kit" / "KafkaStreamsJob.java"
+STREAMS_JARS = "org.apache.kafka:kafka-streams:4.1.0"
 
 
 def decide(key: Any, row: Any, ctx: Any) -> Iterator[tuple[Any, ...]]:
@@ -92,6 +101,30 @@ def query(spark: Any, broker: KafkaBroker, side: str, topics: tuple[str, str], c
     return writer.trigger(**trigger).start()
 
 
+class Streams:
+    """The job of Kafka Streams, as a process of its own."""
+
+    def __init__(self, broker: KafkaBroker, side: str, topics: tuple[str, str], folder: Path) -> None:
+        java, cache = java_home() / "bin" / "java", STREAMS_JOB.parents[2] / ".build" / "kafka-streams"
+        jars = resolve(java, jar_path(), cache, [STREAMS_JARS], dependencies=True)
+        command = [
+            str(java),
+            "-Xmx1g",
+            "-cp",
+            ":".join(map(str, jars)),
+            str(STREAMS_JOB),
+            broker.servers,
+            *topics,
+        ]
+        command += [str(folder), str(STREAMS[side])]
+        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def stop(self) -> None:
+        """It is killed: what it has not committed is not looked at."""
+        self._process.kill()
+        self._process.wait()
+
+
 def reader(broker: KafkaBroker, topic: str, level: str) -> Consumer:
     consumer = Consumer(
         {
@@ -123,13 +156,14 @@ def run_side(spark: Any, broker: KafkaBroker, side: str, rate: int, seconds: flo
     topics = broker.topic(), broker.topic()
     checkpoint = Path(base, uuid.uuid4().hex)
     feeder = Feeder(broker, topics[0], rate)
-    running = query(spark, broker, side, topics, checkpoint)
+    job = Streams if side in STREAMS else partial(query, spark)
+    running = job(broker, side, topics, checkpoint)
     try:
         feeder.start()
         started = time.time()
-        level = "read_committed" if side == "transactions" else "read_uncommitted"
+        level = "read_committed" if side == "transactions" or side in STREAMS else "read_uncommitted"
         samples = follow(reader(broker, topics[1], level), seconds + WARM_UP)
-        is_quiet = away_from_commits(checkpoint)
+        is_quiet = (lambda _: True) if side in STREAMS else away_from_commits(checkpoint)
     finally:
         feeder.done.set()
         feeder.join()
@@ -232,10 +266,10 @@ def main() -> None:
     spark.sparkContext.setLogLevel("OFF")
     print("    rate         side   p50 ms    p95 ms    p99 ms   with batch ends, the same         rows")
     with tempfile.TemporaryDirectory(prefix="clonos-bench-") as base, kafka_broker(jvm=BROKER) as broker:
-        for side in (*MODES, "stock"):
+        for side in SIDES:
             run_side(spark, broker, side, WARM_UP_RATE, options.seconds, base)
         for rate in map(int, options.rates.split(",")):
-            for side in (*MODES, "stock"):
+            for side in SIDES:
                 print(run_side(spark, broker, side, rate, options.seconds, base), flush=True)
     spark.stop()
 
