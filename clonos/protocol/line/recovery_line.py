@@ -5,8 +5,8 @@ and, unless messages are kept, none was sent that was not received (nothing lost
 condition: an instance that begins behind those it has sent to repeats, from its log, exactly what they have received,
 and they drop it by channel and position. The second one stands, because Spark's exchanges keep nothing: rows that an
 instance does not make again, its receivers must have. So going back can only ever spread upstream, from receivers to
-senders, once: there is no domino, and sources, which Spark reads again from the beginning of the epoch, end it. From
-the sinks upstream, each instance takes its newest snapshot of which every row is in what its receivers begin with;
+senders, once: there is no domino, and sources, which Spark reads again from the beginning of the epoch, end it. Each
+instance takes its newest snapshot of which every row is in what its receivers begin with (`consistent_line.py`);
 without one it begins where the last committed epoch ended, of which every receiver has everything.
 
 What a chosen snapshot has received must also be repeated as it was: its senders' logs are needed up to where it had
@@ -26,14 +26,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypedDict
+from typing import Final, TypedDict
 
 from clonos.errors import CheckpointMismatch, SnapshotCorrupt, Where
 from clonos.protocol.engine.instance_snapshot import still_awaited
 from clonos.protocol.fence import Generation, generation_of
 from clonos.protocol.ids import LOG_BEGIN, Epoch, LogOffset, Origin, OutputNumber, channel_origin
+from clonos.protocol.line.consistent_line import RestartPoint, newest_consistent_line
 from clonos.protocol.line.snapshot_name import Since, SnapshotName
 from clonos.protocol.topology import Node, NodeKind, Topology
+
+_NOWHERE: Final = -1
+"""The channel of no instance: of rows for a receiver that the dataflow does not have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,25 +158,12 @@ def recovery_line(
     epoch: Epoch,
 ) -> RecoveryLine:
     """`cursors` are the sinks' by channel; one that is not known counts as one that has nothing."""
-    chosen: dict[Origin, Point] = {}
-
-    def reached(origin: Origin | None) -> Mapping[int, int]:
-        if origin is None:
-            return {}
-        if origin in chosen:
-            return chosen[origin].reached
-        return standings[origin].reached if origin in standings else cursors.get(origin, {})
-
-    for node in _receivers_first(topology):
-        for instance in range(node.parallelism):
-            origin = Origin.of(node.number, instance)
-            for point in reversed(standings.get(origin, Standing()).inside):
-                if all(
-                    reached(topology.receiver(node.number, target)).get(origin.channel, -1) >= number
-                    for target, number in point.sent.items()
-                ):
-                    chosen[origin] = point
-                    break
+    line = newest_consistent_line(_restart_points(topology, standings, cursors))
+    chosen = {
+        origin: standing.inside[line[origin.channel] - 1]
+        for origin, standing in standings.items()
+        if line.get(origin.channel)
+    }
 
     def last_sent(sender: Origin, receiver: Origin) -> int:
         sent = chosen[sender].sent if sender in chosen else standings[sender].sent
@@ -194,6 +185,37 @@ def recovery_line(
         **beginnings({origin: one.base for origin, one in standings.items() if one.base is not None}),
         needs=_needs(chosen.values()),
     )
+
+
+def _restart_points(
+    topology: Topology,
+    standings: Mapping[Origin, Standing],
+    cursors: Mapping[Origin, Mapping[int, int]],
+) -> dict[int, list[RestartPoint]]:
+    """Of all instances by their channels, receivers first. Nothing of what they have sent is kept; all of it is
+    repeated."""
+    sinks = {origin: [RestartPoint(reached)] for origin, reached in cursors.items()}
+    operators: dict[Origin, list[RestartPoint]] = {}
+    for node in _receivers_first(topology):
+        for origin in (Origin.of(node.number, instance) for instance in range(node.parallelism)):
+            standing = standings.get(origin, Standing())
+            operators[origin] = [
+                RestartPoint(standing.reached),
+                *(
+                    RestartPoint(point.reached, unkept=_by_receiver(topology, origin, point))
+                    for point in standing.inside
+                ),
+            ]
+    return {origin.channel: points for origin, points in (sinks | operators).items()}
+
+
+def _by_receiver(topology: Topology, origin: Origin, point: Point) -> dict[int, int]:
+    sent: dict[int, int] = {}
+    for target, number in point.sent.items():
+        receiver = topology.receiver(origin.node, target)
+        channel = receiver.channel if receiver is not None else _NOWHERE
+        sent[channel] = max(number, sent.get(channel, number))
+    return sent
 
 
 def _needs(points: Iterable[Point]) -> dict[Origin, LogOffset]:
