@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from clonos.protocol.destination import Destinations
 from clonos.protocol.frontier import Column, numbers_of
 from clonos.protocol.ids import LogOffset, OutputNumber
+from clonos.protocol.ingestion import Ingested
 
 Row = tuple[Any, ...]
 
@@ -90,6 +91,8 @@ class Bundle:
     deltas: Sequence[bytes] = ()
     watermarks: Mapping[int, int] = field(default_factory=dict)
     """By channel, what its sender has said of event time behind these records. Records may be none."""
+    ingested: Sequence[Ingested] = ()
+    """When the records entered the query, in their order."""
 
     @classmethod
     def joined(cls, bundles: Sequence[Bundle]) -> Bundle:
@@ -103,4 +106,5 @@ class Bundle:
             [row for each in bundles for row in each.rows],
             [delta for each in bundles for delta in each.deltas],
             watermarks,
+            [ingested for each in bundles for ingested in each.ingested],
         )

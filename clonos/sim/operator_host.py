@@ -401,7 +401,8 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
     def repeats(self, emit: Emit) -> None:
         self.depends[self._origin] = log_after(emit.log_start, emit.log)
 
-    def frame(self, acked_input: int, emit: Emit) -> OutputFrame:
+    def frame(self, acked_input: int, emit: Emit, ingested: int | None) -> OutputFrame:
+        ingested = self._world.kernel.now if ingested is None else ingested
         tags = self._world.checks.emits(self, emit)
         self._world.trace.emitted(
             self._replica.name, self._origin, emit.first, emit.destinations, len(emit.deltas)
@@ -415,7 +416,7 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
                     if column[index] == NOWHERE:
                         continue
                     delta = deltas.pop(column[index], None)
-                    record = Record(emit.first + index, (*row, of_reader[index]), delta)
+                    record = Record(emit.first + index, (*row, of_reader[index]), delta, ingested=ingested)
                     records.append((column[index], record))
         last = output_after(emit.first, emit.count - 1) if emit.count else NO_OUTPUT
         output = Output(

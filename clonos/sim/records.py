@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from clonos.protocol.engine.instance import Row
 from clonos.protocol.ids import LogOffset, Origin
+from clonos.protocol.ingestion import UNKNOWN
 
 
 class Tag(NamedTuple):
@@ -33,6 +34,7 @@ class Record:
     row: Row
     delta: bytes | None = None
     channel: int | None = None  # where it is not the sender's own: sources with names
+    ingested: int = UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)

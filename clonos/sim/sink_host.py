@@ -40,6 +40,7 @@ class SinkHost(SinkPorts):
     def write(self, write: Write) -> Steps:
         """After SinkUnavailable it is not known whether the write took effect: the very same bundle is tried again."""
         yield from self._replica.pause("is about to commit")
+        self._world.checks.ingestion.visible(self._replica.origin, write, self._world.kernel.now)
         for attempt in range(PATIENCE + 1):
             try:
                 yield from self._place.write(self._replica, self.session.request.fence, write)

@@ -15,6 +15,7 @@ import numpy as np
 from clonos.protocol.engine.instance import Bundle
 from clonos.protocol.fence import Fence, Generation
 from clonos.protocol.ids import Epoch, Origin
+from clonos.protocol.ingestion import Ingested
 from clonos.protocol.roles import conduit_model as rules
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.sim.frames import BundleFrame, OutputFrame
@@ -146,12 +147,15 @@ class Task(Process):
         positions = [record.position for record in records]
         rows = [record.row for record in records]
         deltas = [record.delta for record in records if record.delta is not None]
+        ingested = [
+            Ingested(channel, 1, record.ingested) for channel, record in zip(channels, records, strict=True)
+        ]
         self._building = []
         if rng.random() < 0.5 and rows:  # the runtime gives long columns as arrays
             columns = np.array(channels, np.int64), np.array(positions, np.int64)
-            bundle = Bundle(*columns, rows, deltas, marks)
+            bundle = Bundle(*columns, rows, deltas, marks, ingested)
         else:
-            bundle = Bundle(channels, positions, rows, deltas, marks)
+            bundle = Bundle(channels, positions, rows, deltas, marks, ingested)
         self.kept[seq] = bundle
         size = ROW_BYTES * len(given) + sum(map(len, deltas))
         self._happen(rules.Sealed(seq, len(rows), size))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -463,8 +463,11 @@ class World:
     def source_records(
         self, partition: Origin, begin: int, end: int, numbers: ChannelNumbers
     ) -> list[tuple[int, Record | Mark]]:
-        sent = [one for each in self._source[partition][begin:end] for one in each]
+        sent = [(to, self._entering(one)) for each in self._source[partition][begin:end] for to, one in each]
         return with_marks(self.plan, partition.node, self.naming.identified(partition, sent, numbers))
+
+    def _entering(self, record: Record) -> Record:
+        return replace(record, ingested=self.checks.ingestion.entered(record.row[1], self.kernel.now))
 
     def is_drained(self, end: dict[Origin, int]) -> bool:
         return all(end[partition] == len(records) for partition, records in self.partitions.items()) and (

@@ -4,9 +4,10 @@ Spark's exchanges carry blocks and know of each only its destination. The sender
 decodes them once; conduits count, keep, spill and forward blocks and read nothing but the header. The layout is that
 of docs/wire.md:
 
-    u8 0xB2 (format version 2) | u8 kind | u8 encoding of the rows | u8 width of a number | u32 CRC-32 of what follows
+    u8 0xB3 (format version 3) | u8 kind | u8 encoding of the rows | u8 width of a number | u32 CRC-32 of what follows
     u64 epoch | i64 sender | i64 number of the first row | i64 number of the last row
     u32 rows | u32 bytes that ride along | u32 bytes of the rows | u32 0 | i64 watermark
+    i64 when the oldest row entered the query
     numbers of the rows, what rides along, the rows; each is filled up with zeros to a multiple of 8 bytes
 
 Integers are little-endian. The numbers of rows that are consecutive are not written (width 0). Else they stand as
@@ -30,11 +31,12 @@ import numpy as np
 from clonos.errors import ProtocolError
 from clonos.protocol.frontier import Column
 from clonos.protocol.ids import Epoch
+from clonos.protocol.ingestion import UNKNOWN
 from clonos.wire.framing import Buffer
 
-VERSION: Final = 0xB2
+VERSION: Final = 0xB3
 _HEAD: Final = struct.Struct("<BBBBI")
-_BODY: Final = struct.Struct("<QqqqIIIIq")
+_BODY: Final = struct.Struct("<QqqqIIIIqq")
 HEADER_BYTES: Final = _HEAD.size + _BODY.size
 _ALIGNED: Final = 8
 _MAX_DISTANCE: Final = (1 << 32) - 1
@@ -95,6 +97,8 @@ class Block:
     """In microseconds since 1970: the sender gives the destination no further row with an earlier event time, but for
     late ones."""
     encoding: Encoding = Encoding.ARROW
+    ingested: int = UNKNOWN
+    """When the oldest row that these are made of entered the query (`clonos.protocol.ingestion`)."""
 
     @property
     def count(self) -> int:
@@ -124,7 +128,8 @@ def pack_block(block: Block) -> bytes:
         first = last = _NO_ROW
     _check_sizes(kind, count, len(ride_along), len(rows), watermark)
     written = b"" if width is _Width.CONSECUTIVE else _written(numbers, first, width)
-    body = _BODY.pack(block.epoch, block.sender, first, last, count, len(ride_along), len(rows), 0, watermark)
+    sizes = count, len(ride_along), len(rows)
+    body = _BODY.pack(block.epoch, block.sender, first, last, *sizes, 0, watermark, block.ingested)
     content = b"".join(
         (
             body,
@@ -151,7 +156,9 @@ def parse_block(raw: memoryview) -> Block:
         raise ProtocolError(f"a block has checksum {found:#010x} where it says {crc:#010x}")
     if (kind, encoding, width) not in _FORMS:
         raise ProtocolError(f"a block of kind {kind}, encoding {encoding} and number width {width}")
-    epoch, sender, first, last, count, ride_along, rows, _, watermark = _BODY.unpack_from(raw, _HEAD.size)
+    epoch, sender, first, last, count, ride_along, rows, _, watermark, ingested = _BODY.unpack_from(
+        raw, _HEAD.size
+    )
     _check_sizes(kind, count, ride_along, rows, watermark)
     begin = HEADER_BYTES + _up(width * count)
     end = begin + _up(ride_along)
@@ -169,6 +176,7 @@ def parse_block(raw: memoryview) -> Block:
         raw[end : end + rows],
         said,
         Encoding(encoding),
+        ingested,
     )
 
 

@@ -156,7 +156,7 @@ def overtaken_replica_acts(patch: Patch) -> None:
 
     def flush_log(self: Session, due: Any, start: int, log: bytes) -> None:
         ports = self._ports
-        ports.send_ahead([ports.frame(self._acked_input, emit) for emit in due])
+        ports.send_ahead([self._frame(emit) for emit in due])
         ports.show_log(start, log)
 
     patch.setattr(OperatorSession, "flush_log", flush_log)

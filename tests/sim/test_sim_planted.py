@@ -15,6 +15,7 @@ from planted_fencing import FENCING
 from planted_holders import HOLDING
 from planted_identity import IDENTITY
 from planted_incarnation import STARTING
+from planted_ingestion import INGESTION
 from planted_leaders import LEADERS
 from planted_line import RESUMING
 from planted_poison import POISON
@@ -49,6 +50,7 @@ PLANTED = {
     **SINKS,
     **EVENT_TIME,
     **CALLS,
+    **INGESTION,
 }
 
 

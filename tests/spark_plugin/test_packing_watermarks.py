@@ -15,6 +15,7 @@ from conduit_harness import OPERATOR, SINK, Rig, plugin_session
 from pyspark.sql import DataFrame, SparkSession
 
 from clonos.protocol.ids import Epoch
+from clonos.protocol.ingestion import UNKNOWN
 from clonos.sources import LogWriter
 from clonos.spark import plugin_stages
 from clonos.spark.plan import EventTime
@@ -103,6 +104,20 @@ def test_a_destination_hears_of_later_rows_that_went_to_others(
     for channel, highest in ((1, 58), (65, 59)):
         for to, delay in ((1, 10), (2, 10), (3, 10), (4, 5), (5, 5)):
             assert told(blocks, to, channel)[-1] == highest - delay
+
+
+def test_a_block_says_when_its_first_row_came(spark: SparkSession, tmp_path: Path, log: LogWriter) -> None:
+    """Row by row, as the task is slow to hand each of them on. A block without rows is of none."""
+    log.append_many(0, [b"%d" % number for number in range(60)])
+    rest = "java_method('java.lang.Thread', 'sleep', 5L) as rest"
+    begin = time.time_ns() // 1000
+    blocks = packed(source(spark, tmp_path / "log", *times(NUMBER), rest))
+    end = time.time_ns() // 1000
+    for to in (0, 1, 4):
+        came = [block.ingested for at, block in blocks if at == to and block.kind is Kind.ROWS]
+        assert begin <= came[0] and came == sorted(came) and came[-1] <= end
+        assert came[-1] - came[0] > 10_000, "rows that come apart have times apart"
+    assert {block.ingested for _, block in blocks if block.kind is Kind.WATERMARK} == {UNKNOWN}
 
 
 def test_without_event_times_nothing_is_told(spark: SparkSession, tmp_path: Path, log: LogWriter) -> None:

@@ -145,6 +145,20 @@ def test_a_delta_rides_along_to_its_destination_once() -> None:
     assert read([block for to, block in blocks if to == 1]).deltas == [b"for one"]
 
 
+def test_every_block_has_the_time_of_the_oldest_input() -> None:
+    """Whatever it is cut into; a reader has the times of the blocks, each with as many rows."""
+    writer = OutputWriter({MAIN: SCHEMA}, "UTC", "op", SENDER, BlockLimits(2, 1 << 20))
+    made = emit(writer, [row(n) for n in range(5)], 1, [0, 0, 0, 0, 0])
+    blocks = [block for _, block in writer.blocks(made, EPOCH, 1_700_000_000_000_001)]
+    later = [block for _, block in writer.blocks(made, EPOCH, 1_700_000_000_000_002)]
+    channel = SENDER.channel
+    assert [(each.channel, each.time) for each in read(blocks + later[:1]).ingested] == [
+        *[(channel, 1_700_000_000_000_001)] * len(blocks),
+        (channel, 1_700_000_000_000_002),
+    ]
+    assert sum(each.rows for each in read(blocks).ingested) == 5
+
+
 @pytest.mark.parametrize(
     ("limits", "most"), [(BlockLimits(100, 1 << 20), 100), (BlockLimits(4096, 4000), 100)]
 )

@@ -15,7 +15,9 @@ from clonos.errors import ProtocolError
 from clonos.protocol.ids import Epoch
 from clonos.wire.block import HEADER_BYTES, Block, Kind, pack_block, parse_block, watermark_block
 
-BLOCK = Block(Epoch(3), 0x101, [7, 8], b"delta", b"rows", 1_700_000_000_000_000)
+BLOCK = Block(
+    Epoch(3), 0x101, [7, 8], b"delta", b"rows", 1_700_000_000_000_000, ingested=1_700_000_001_000_000
+)
 MARK = watermark_block(Epoch(3), 0x101, 1_700_000_000_000_000)
 PACKED = {kind: pack_block(block) for kind, block in ((Kind.ROWS, BLOCK), (Kind.WATERMARK, MARK))}
 LOWEST, HIGHEST = -(2**63), 2**63 - 1
@@ -40,15 +42,15 @@ def sealed(raw: bytes) -> bytes:
 def test_golden_bytes() -> None:
     """A difference here means a new format version."""
     assert pack_block(BLOCK).hex() == (
-        "b2010100" + "d3960b20"
+        "b3010100" + "5a1e4acd"
         "0300000000000000" + "0101000000000000" + "0700000000000000" + "0800000000000000"
-        "02000000" + "05000000" + "04000000" + "00000000" + "00401e18240a0600"
+        "02000000" + "05000000" + "04000000" + "00000000" + "00401e18240a0600" + "40822d18240a0600"
         "64656c7461000000" + "726f777300000000"
     )  # fmt: skip
     assert pack_block(MARK).hex() == (
-        "b2020000" + "410b45e2"
+        "b3020000" + "8046938f"
         "0300000000000000" + "0101000000000000" + "ffffffffffffffff" + "ffffffffffffffff"
-        "00000000" + "00000000" + "00000000" + "00000000" + "00401e18240a0600"
+        "00000000" + "00000000" + "00000000" + "00000000" + "00401e18240a0600" + "0000000000000000"
     )  # fmt: skip
     assert pack_block(replace(BLOCK, watermark=None))[56:64].hex() == "0000000000000080"
     sparse = Block(Epoch(0), 1, [7, 9], b"", b"rows")
@@ -87,24 +89,25 @@ def test_numbers_take_up_as_little_as_they_can(given: list[int], width: int, tim
     st.binary(min_size=1, max_size=30),
     st.booleans(),
     watermarks,
+    st.integers(0, HIGHEST),
 )
 def test_what_is_packed_is_parsed(
-    given: list[int], delta: bytes, rows: bytes, as_array: bool, watermark: int | None
+    given: list[int], delta: bytes, rows: bytes, as_array: bool, watermark: int | None, ingested: int
 ) -> None:
     column: Any = np.array(given, np.int64) if as_array else given
-    raw = pack_block(Block(Epoch(9), 65, column, delta, rows, watermark))
+    raw = pack_block(Block(Epoch(9), 65, column, delta, rows, watermark, ingested=ingested))
     found = parsed(raw)
     assert len(raw) % 8 == 0
     assert (found.epoch, found.sender, numbers(found), found.count) == (9, 65, given, len(given))
     assert (bytes(found.ride_along), bytes(found.rows)) == (delta, rows)
-    assert (found.watermark, found.kind) == (watermark, Kind.ROWS)
+    assert (found.watermark, found.kind, found.ingested) == (watermark, Kind.ROWS, ingested)
 
 
 @given(st.integers(0, 2**64 - 1), st.integers(LOWEST, HIGHEST), st.integers(LOWEST + 1, HIGHEST))
 def test_a_watermark_travels_alone(epoch: int, sender: int, watermark: int) -> None:
     raw = pack_block(watermark_block(Epoch(epoch), sender, watermark))
     found = parsed(raw)
-    assert len(raw) == HEADER_BYTES == 64
+    assert len(raw) == HEADER_BYTES == 72
     assert (found.epoch, found.sender, found.watermark, found.kind) == (
         epoch, sender, watermark, Kind.WATERMARK,
     )  # fmt: skip
@@ -148,10 +151,10 @@ def test_no_changed_byte_of_the_rows_is_taken_for_what_was_sent(at: int, by: int
 def test_garbage_is_refused(raw: bytes) -> None:
     for made in (
         raw,
-        b"\xb2\x01\x01\x00" + raw,
-        b"\xb2\x02\x00\x00" + raw,
-        sealed(b"\xb2\x01\x01\x04" + raw.ljust(HEADER_BYTES, b"\0")),
-        sealed(b"\xb2\x02\x00\x00" + raw.ljust(HEADER_BYTES, b"\0")),
+        b"\xb3\x01\x01\x00" + raw,
+        b"\xb3\x02\x00\x00" + raw,
+        sealed(b"\xb3\x01\x01\x04" + raw.ljust(HEADER_BYTES, b"\0")),
+        sealed(b"\xb3\x02\x00\x00" + raw.ljust(HEADER_BYTES, b"\0")),
     ):
         with pytest.raises(ProtocolError):
             parsed(made)
@@ -167,7 +170,7 @@ def changed(at: int, *fields: int, layout: str = "<I", kind: Kind = Kind.ROWS) -
     ("raw", "words"),
     [
         (pack_block(BLOCK)[:40], "fewer than its header"),
-        (b"\xb1" + pack_block(BLOCK)[1:], "format 0xb1; this release reads 0xb2"),
+        (b"\xb2" + pack_block(BLOCK)[1:], "format 0xb2; this release reads 0xb3"),
         (changed(1, 3, layout="<B"), "of kind 3"),
         (changed(1, 2, layout="<B"), "of kind 2, encoding 1"),
         (changed(1, 1, layout="<B", kind=Kind.WATERMARK), "of kind 1, encoding 0"),
@@ -178,7 +181,7 @@ def changed(at: int, *fields: int, layout: str = "<I", kind: Kind = Kind.ROWS) -
         (changed(44, 8, kind=Kind.WATERMARK), "8 bytes that ride along"),
         (changed(48, 8, kind=Kind.WATERMARK), "in 8 bytes"),
         (changed(56, LOWEST, layout="<q", kind=Kind.WATERMARK), "neither rows nor a watermark"),
-        (sealed(PACKED[Kind.WATERMARK] + bytes(8)), "has 72 bytes"),
+        (sealed(PACKED[Kind.WATERMARK] + bytes(8)), "has 80 bytes"),
         (changed(2, 7, layout="<B"), "encoding 7"),
         (changed(3, 3, layout="<B"), "number width 3"),
         (changed(32, 9, layout="<q"), "2 consecutive rows from 7 to 9"),
@@ -186,7 +189,7 @@ def changed(at: int, *fields: int, layout: str = "<I", kind: Kind = Kind.ROWS) -
         (changed(40, 1), "1 consecutive rows from 7 to 8"),
         (changed(44, 500), "500 bytes that ride along"),
         (changed(48, 0), "in 0 bytes"),
-        (sealed(pack_block(BLOCK) + bytes(8)), "has 88 bytes"),
+        (sealed(pack_block(BLOCK) + bytes(8)), "has 96 bytes"),
     ],
 )
 def test_what_is_wrong_is_said(raw: bytes, words: str) -> None:

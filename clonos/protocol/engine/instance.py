@@ -330,6 +330,11 @@ class Instance:
         return self._replay.awaited_by_recording
 
     @property
+    def waiting(self) -> dict[int, int]:
+        """By channel, how many records have come and wait for their turn."""
+        return self._gate.waiting.counts
+
+    @property
     def quarantine(self) -> Quarantine | None:
         """Says which records may be run, after deaths that one of them may have caused."""
         return self._executor.record_by_record.quarantine

@@ -11,13 +11,14 @@ Alvisi and Marzullo, "Message Logging: Pessimistic, Optimistic, Causal and Optim
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from clonos.errors import Where
 from clonos.protocol.frontier import Arrivals, Frontier, runs_of
 from clonos.protocol.ids import Epoch, InstanceId, channel_origin
+from clonos.protocol.ingestion import Ingested, within
 from clonos.protocol.ports import Bundle, Row
 from clonos.protocol.recovery.causal.delta_journal import Receipts
 
@@ -30,6 +31,8 @@ class Write:
     ids: list[str]
     cursors: dict[int, int]
     deltas: list[bytes]
+    ingested: list[Ingested] = field(default_factory=list)
+    """When the rows entered the query, in their order."""
 
 
 class SinkInstance:
@@ -58,6 +61,7 @@ class SinkInstance:
         rows: list[Row] = []
         ids: list[str] = []
         cursors: dict[int, int] = {}
+        ingested: list[Ingested] = []
         at = 0
         numbers = (
             bundle.positions.tolist() if isinstance(bundle.positions, np.ndarray) else list(bundle.positions)
@@ -70,8 +74,9 @@ class SinkInstance:
                 origin = channel_origin(channel)
                 prefix = f"{origin.node}-{origin.instance}-"
                 rows.extend(bundle.rows[at + skip : at + count])
+                ingested.extend(within(bundle.ingested, at + skip, at + count))
                 ids.extend([prefix + str(position) for position in positions[skip:]])
                 self._frontier.covered[channel] = cursors[channel] = positions[-1]
             at += count
         deltas = [raw for raw in bundle.deltas if self._receipts.take(raw)]
-        return Write(rows, ids, cursors, deltas) if rows or deltas else None
+        return Write(rows, ids, cursors, deltas, ingested) if rows or deltas else None

@@ -29,6 +29,11 @@ class Waiting:
         return sum(map(len, self._by_channel.values()))
 
     @property
+    def counts(self) -> dict[int, int]:
+        """By channel, how many."""
+        return {channel: len(items) for channel, items in self._by_channel.items() if items}
+
+    @property
     def records(self) -> list[tuple[int, int, Row]]:
         """Channel, position and row of each."""
         return [(channel, *item) for channel, items in self._by_channel.items() for item in items]

@@ -104,8 +104,10 @@ class OperatorPorts(IncarnationPorts[S], QuarantinePorts, Generic[S, PendingT, F
     # -------------------------------------------------------------------- conduit
 
     @abstractmethod
-    def frame(self, acked_input: int, emit: Emit) -> FrameT:
-        """OUTPUT: bundles up to `acked_input` have been taken, and these rows are due."""
+    def frame(self, acked_input: int, emit: Emit, ingested: int | None) -> FrameT:
+        """OUTPUT: bundles up to `acked_input` have been taken, and these rows are due. `ingested` is when the oldest
+        row that they may be made of entered the query (`protocol.ingestion`); None where they are made of state alone,
+        as those of timers, and begin to exist now."""
 
     @abstractmethod
     def send(self, frames: Sequence[FrameT]) -> Steps:

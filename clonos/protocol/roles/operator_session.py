@@ -20,6 +20,7 @@ from typing import Final, Generic, TypeVar
 from clonos.protocol.engine.instance import Action, Bundle, Emit, Instance, Persist, Row
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import NO_OUTPUT, Epoch, LogOffset, Origin, OutputNumber
+from clonos.protocol.ingestion import UNKNOWN, Ingested, PendingInput
 from clonos.protocol.ports import Encoded
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.crash_marks import CrashMarks
@@ -66,6 +67,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         self.quarantine = RecordQuarantine(ports, crash_marks, lambda: self.incarnation.where)
         self._schedule = SnapshotSchedule(snapshot_limits, now=ports.steady_clock(), work=ports.work())
         self._acked_input = 0
+        self._input = PendingInput()
         self._storing: tuple[int, LogOffset] | None = None  # what a snapshot covers: bundles, and the log
 
     # ------------------------------------------------------------------ life
@@ -93,6 +95,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         self._acked_input = 0
         is_suspect = self.quarantine.begin(request)
         yield from self.incarnation.serve(request)
+        self._begin_input()
         self.live.quarantine = self.quarantine if is_suspect else None
 
     def open_epoch(self) -> Steps:
@@ -113,6 +116,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         yield from self.perform(opened)
         # An epoch may be over before the conduit's first tick.
         yield from self.perform(self.live.tick(self.clock()))
+        self._input_is_used()
 
     def stand_by(self, request: AttachRequest) -> Steps:
         """Restore, and follow the replica from there."""
@@ -121,6 +125,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
             request
         )  # for later replicas of the instance: a standby repeats what others have run
         yield from self.incarnation.stand_by(request)
+        self._begin_input()
         opened = self.live.open_epoch(
             request.epoch, realtime=request.realtime, ends_at=self.incarnation.ends_at
         )
@@ -130,6 +135,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
     def follow(self, log_start: LogOffset, log: bytes) -> Steps:
         """The replica's log goes on with this."""
         yield from self.perform(self.live.follow(log_start, log))
+        self._input_is_used()
 
     def take_over(self, fence: Fence, emitted_output: OutputNumber) -> Steps:
         """The replica is lost, and this is it now; the conduit has rows up to `emitted_output`."""
@@ -138,6 +144,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         )
         self._schedule.begin(self._ports.steady_clock(), self._ports.work())
         yield from self.perform(self.live.go_live(emitted_output))
+        self._input_is_used()
 
     def end_standby(self, last: int) -> None:
         self.incarnation.end_standby(last)
@@ -160,10 +167,12 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
 
     def bundle(self, seq: int, records: Bundle, first: int | None = None) -> Steps:
         self.incarnation.bundles.take(seq, self.incarnation.where, first=first)
+        self._input.take(records.ingested)
         live = self.live
         actions = live.take(records) if live.quarantine is None else (yield from self._take_singly(records))
         self._acked_input = seq
         yield from self.perform(actions)
+        self._input_is_used()
         if self.request.standby:
             self.acknowledge()
             return
@@ -183,6 +192,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
 
     def tick(self) -> Steps:
         yield from self.perform(self.live.tick(self.clock()))
+        self._input_is_used()
         yield from self._snapshot_if_due()
 
     def end(self, last: int) -> Steps:
@@ -191,6 +201,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         yield from ports.at(Moment.INPUT_ENDED)
         self.incarnation.bundles.end(last, self.incarnation.where)
         yield from self.perform(self.live.end_epoch())
+        self._input_is_used()
         if self._storing is not None:
             self.snapshot_stored((yield from ports.await_stored()))
         name = self.incarnation.name_snapshot(final=True)
@@ -205,7 +216,21 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         yield from ports.at(Moment.LAST_SNAPSHOT_STORED)
         return self.live.emitted_output
 
+    # ------------------------------------------------------------- ingestion
+
+    def _begin_input(self) -> None:
+        self._input = PendingInput()
+        self._input.take(Ingested(*counted, UNKNOWN) for counted in self.live.waiting.items())
+
+    def _input_is_used(self) -> None:
+        """Until an operator that gathers gives its rows, they may be made of all that was taken."""
+        if not self.live.holds:
+            self._input.keep(self.live.waiting)
+
     # ---------------------------------------------------------------- output
+
+    def _frame(self, emit: Emit) -> FrameT:
+        return self._ports.frame(self._acked_input, emit, self._input.oldest)
 
     def perform(self, actions: Iterable[Action]) -> Steps:
         """What is to be saved is saved before any row leaves; then all rows leave in one write."""
@@ -221,7 +246,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
                 if standby:
                     ports.repeats(action)
                 else:
-                    frames.append(ports.frame(self._acked_input, action))
+                    frames.append(self._frame(action))
         if frames:
             yield from ports.send(frames)
 
@@ -282,7 +307,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         """What an effect depends on is where a process that takes over will find it, and that there are effects is
         known wherever the query goes on (`protocol.recovery.causal.needed_log`)."""
         ports = self._ports
-        ports.send_ahead([ports.frame(self._acked_input, emit) for emit in due])
+        ports.send_ahead([self._frame(emit) for emit in due])
         ports.keep_that_effects_are_used()
         if not self._may_have_moved:
             return  # the store here is where a process that takes over looks

@@ -25,6 +25,7 @@ from clonos.sim.checks.fencing import Fencing
 from clonos.sim.checks.fifo import Fifo
 from clonos.sim.checks.gaps import Gaps
 from clonos.sim.checks.histories import Histories
+from clonos.sim.checks.ingestion import Ingestion
 from clonos.sim.checks.locality import Locality
 from clonos.sim.checks.losses import Losses
 from clonos.sim.checks.memory import Memory
@@ -71,6 +72,7 @@ class Checks:
         self.memory = Memory(world.plan)
         self.detection = Detection(world)
         self.oracle = Oracle(world)
+        self.ingestion = Ingestion(world.plan)
 
     # ---------------------------------------------------------- an operator
 

@@ -17,6 +17,7 @@ from clonos.operators.rows import Row as NamedRow, RowDecoder, RowEncoder
 from clonos.protocol.engine.instance import Bundle, Emit, Row
 from clonos.protocol.frontier import Column, numbers_of
 from clonos.protocol.ids import Epoch, Origin, channel_origin
+from clonos.protocol.ingestion import UNKNOWN, Ingested
 from clonos.protocol.side_output import MAIN, OutputName, SideRow, output_of, output_said
 from clonos.values.digest import digest_of
 from clonos.wire.block import Block, Encoding, pack_block, parse_block, watermark_block
@@ -65,7 +66,8 @@ class BundleReader:
         rows = self._rows(blocks)
         deltas = [bytes(block.ride_along) for block in blocks if block.ride_along]
         channels, positions = _columns(blocks, count)
-        return Bundle(channels, positions, rows, deltas, watermarks)
+        ingested = [Ingested(block.sender, block.count, block.ingested) for block in blocks]
+        return Bundle(channels, positions, rows, deltas, watermarks, ingested)
 
     def _rows(self, blocks: list[Block]) -> list[tuple[Any, ...]]:
         if self._right is None:
@@ -340,9 +342,10 @@ class OutputWriter:
                 hint="Lower spark.clonos.bundle.rows: a bundle is what the function is given at once",
             )
 
-    def blocks(self, emit: Emit, epoch: Epoch) -> list[OutputBlock]:
+    def blocks(self, emit: Emit, epoch: Epoch, ingested: int = UNKNOWN) -> list[OutputBlock]:
         """The blocks of an Emit, by destination, each in the order of output numbers. Destinations that are only
-        told of event time get one without rows."""
+        told of event time get one without rows. `ingested`: when the oldest row that they may be made of entered the
+        query."""
         if emit.deltas and sum(map(len, emit.deltas.values())) > MAX_LENGTH:
             raise ProtocolError(
                 f"the determinants of {emit.count} output rows are larger than a frame may be ({MAX_LENGTH} bytes)",
@@ -358,7 +361,7 @@ class OutputWriter:
             for part, message in self._within_limits(numbers, rows):
                 left -= len(part)
                 behind = watermark if left == 0 else None  # all rows are before it
-                block = Block(epoch, self._channel, part, delta, message, behind, rows.encoding)
+                block = Block(epoch, self._channel, part, delta, message, behind, rows.encoding, ingested)
                 made.append(OutputBlock(destination, pack_block(block)))
                 delta = b""
         for destination, watermark in told.items():

@@ -430,8 +430,9 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
             self.recovered = self._recovery.live(self._to_repeat, records)
             self._recovery = None
 
-    def frame(self, acked_input: int, emit: Emit) -> Packed:
-        blocks = self._writer.blocks(emit, self._session.request.epoch)
+    def frame(self, acked_input: int, emit: Emit, ingested: int | None) -> Packed:
+        ingested = self.clock() if ingested is None else ingested
+        blocks = self._writer.blocks(emit, self._session.request.epoch, ingested)
         self._output_bytes += sum(len(block) for _, block in blocks)
         self._delta_bytes += sum(map(len, emit.deltas.values()))
         rows = sum(len(column) - column.count(NOWHERE) for column in emit.destinations)

@@ -10,12 +10,12 @@ import java.util.zip.CRC32;
  * block of a watermark has no rows: it is a header alone.
  */
 public final class Block {
-  static final int VERSION = 0xB2;
+  static final int VERSION = 0xB3;
   static final int ROWS = 1;
   static final int WATERMARK = 2;
   static final int ARROW = 1;
   static final int CHECKSUM = 4;
-  public static final int HEADER = 64;
+  public static final int HEADER = 72;
 
   /** In the place of a watermark: there is none. */
   public static final long NO_WATERMARK = Long.MIN_VALUE;

@@ -57,7 +57,8 @@ public final class BlockWriter implements AutoCloseable {
         ByteBuffer.allocate(Block.HEADER + numbers + up(rows.length)).order(ByteOrder.LITTLE_ENDIAN);
     out.put((byte) Block.VERSION).put((byte) Block.ROWS).put((byte) Block.ARROW).put((byte) width).putInt(0);
     out.putLong(epoch).putLong(taken.channel()).putLong(positions[0]).putLong(positions[positions.length - 1]);
-    out.putInt(positions.length).putInt(0).putInt(rows.length).putInt(0).putLong(taken.watermark());
+    out.putInt(positions.length).putInt(0).putInt(rows.length).putInt(0);
+    out.putLong(taken.watermark()).putLong(taken.ingested());
     if (width == ABSOLUTE) {
       out.asLongBuffer().put(positions);
       out.position(out.position() + numbers);

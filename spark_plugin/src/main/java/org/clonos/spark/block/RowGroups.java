@@ -1,5 +1,7 @@
 package org.clonos.spark.block;
 
+import java.time.Instant;
+import java.time.temporal.ChronoUnit;
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -20,11 +22,19 @@ final class RowGroups implements RowTaker {
 
   private record Key(long channel, int destination) {}
 
-  /** Rows of one channel for one destination, in their order; the watermark is null where the reader has none. */
-  private record Group(Watermarks.Watermark watermark, List<InternalRow> rows) {}
+  /**
+   * Rows of one channel for one destination, in their order; the watermark is null where the reader has none. {@code
+   * ingested} is when the first of them came, in microseconds since 1970.
+   */
+  private record Group(Watermarks.Watermark watermark, List<InternalRow> rows, long ingested) {}
 
   /** What becomes a block. Without rows there is a watermark. */
-  record Taken(long channel, int destination, List<InternalRow> rows, long watermark) {
+  record Taken(long channel, int destination, List<InternalRow> rows, long watermark, long ingested) {
+    /** A watermark alone. */
+    static Taken ofWatermark(long channel, int destination, long watermark) {
+      return new Taken(channel, destination, List.of(), watermark, 0);
+    }
+
     long[] positions() {
       return rows.stream().mapToLong(row -> row.getLong(Readers.POSITION)).toArray();
     }
@@ -78,10 +88,14 @@ final class RowGroups implements RowTaker {
     Key key = new Key(row.getLong(Readers.CHANNEL), row.getInt(Readers.DESTINATION + reader));
     Group group = groups.get(key);
     if (group == null) {
-      group = new Group(watermarks.of(key.channel(), reader), new ArrayList<>());
+      group = new Group(watermarks.of(key.channel(), reader), new ArrayList<>(), now());
       groups.put(key, group);
     }
     return group;
+  }
+
+  private static long now() {
+    return ChronoUnit.MICROS.between(Instant.EPOCH, Instant.now());
   }
 
   @Override
@@ -114,7 +128,7 @@ final class RowGroups implements RowTaker {
   private static Taken taken(Key key, Group group) {
     Watermarks.Watermark watermark = group.watermark();
     long said = watermark == null ? Block.NO_WATERMARK : watermark.tell(key.destination());
-    return new Taken(key.channel(), key.destination(), group.rows(), said);
+    return new Taken(key.channel(), key.destination(), group.rows(), said, group.ingested());
   }
 
   /** All rows were taken, all destinations know the watermarks, and no more rows come. */

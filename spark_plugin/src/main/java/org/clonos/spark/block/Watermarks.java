@@ -3,7 +3,6 @@ package org.clonos.spark.block;
 import java.util.Arrays;
 import java.util.Collection;
 import java.util.HashMap;
-import java.util.List;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
 
@@ -52,7 +51,7 @@ final class Watermarks {
     private void tellOthers(Collection<RowGroups.Taken> into) {
       for (int at = 0; at < toldIn.length && spoke; at++) {
         if (toldIn[at] < round || told[at] < highest) {
-          into.add(new RowGroups.Taken(channel, first + at, List.of(), tell(first + at)));
+          into.add(RowGroups.Taken.ofWatermark(channel, first + at, tell(first + at)));
         }
       }
       spoke = false;

@@ -1,0 +1,40 @@
+"""What latency is measured by: the times that rows bring to a sink are those at which records entered the query."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from clonos.protocol.engine.output_commit import Write
+from clonos.protocol.ids import Origin
+from clonos.protocol.ingestion import UNKNOWN
+from clonos.sim.checks.violation import Violation
+
+if TYPE_CHECKING:
+    from clonos.sim.plan import Plan
+
+
+class Ingestion:
+    """It is nobody's invariant: nothing else depends on it."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._holds_back = plan.timers
+        self._entered: dict[int, int] = {}
+
+    def entered(self, record: int, now: int) -> int:
+        """A task hands the record on, perhaps again. When that was."""
+        self._entered[record] = now
+        return now
+
+    def visible(self, sink: Origin, write: Write, now: int) -> None:
+        """A row of a record that was not held back is not younger than the record: what it was made with may be."""
+        times = [each.time for each in write.ingested for _ in range(each.rows)]
+        if len(times) != len(write.rows):
+            raise Violation(
+                "ingestion", f"sink {sink} knows the times of {len(times)} of {len(write.rows)} rows"
+            )
+        for time, row in zip(times, write.rows, strict=True):
+            latest = now if self._holds_back else self._entered[row[1]]
+            if time != UNKNOWN and not min(self._entered.values()) <= time <= latest:
+                raise Violation(
+                    "ingestion", f"record {row[1]} entered at {latest} at the latest, and its row says {time}"
+                )
