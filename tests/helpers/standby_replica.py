@@ -45,6 +45,9 @@ FIGURES = {
     "bundle_seconds_sum": 0.75,
     "bundle_seconds_2": 3,
     "bundle_seconds_13": 1,
+    "latency_seconds_sum": 2.5,
+    "latency_seconds_4": 8,
+    "latency_seconds_16": 2,
 }
 
 

@@ -66,6 +66,8 @@ def test_prometheus_sees_a_query_at_work_recover_and_end(place: Place, tmp_path:
         place.until(lambda: prometheus.query("sum(clonos_recoveries_total) >= 1"), "the recovery is seen")
         visible = f'sum(clonos_visible_rows_total{{operator="sink"}}) == {2 * ROWS}'
         place.until(lambda: prometheus.query(visible), "all rows are counted")
+        latency = f'clonos_end_to_end_latency_seconds_count{{sink="sink"}} == {2 * ROWS}'
+        place.until(lambda: prometheus.query(latency), "each row is counted once")
         check_names(prometheus)
         (rules,) = prometheus.ask("rules")["groups"]
         assert [each["lastError"] for each in rules["rules"] if each.get("lastError")] == []

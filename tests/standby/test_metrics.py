@@ -93,6 +93,13 @@ def test_a_scraper_sees_who_runs_who_died_and_how_long_it_took(server: ReplicaSe
         for le in ("0.002", "0.005", "10", "+Inf")
     }
     assert upto == {"0.002": 0, "0.005": 6, "10": 6, "+Inf": 8}
+    sink = f'{QUERY},sink="{shown}"'
+    assert seen[f"clonos_end_to_end_latency_seconds_sum{{{sink}}}"] == 5
+    upto = {
+        le: seen[f'clonos_end_to_end_latency_seconds_bucket{{le="{le}",{sink}}}']
+        for le in ("0.01", "0.02", "60", "+Inf")
+    }
+    assert upto == {"0.01": 0, "0.02": 16, "60": 16, "+Inf": 20}
     busy, idle = (seen[f'clonos_replicas{{{QUERY},state="{state}"}}'] for state in ("busy", "idle"))
     assert (busy, idle) == (1, 0)
     assert seen[f"clonos_committed_epoch{{{QUERY}}}"] == 4

@@ -3,11 +3,13 @@ them, and in which order, is `protocol.roles.sink_session`'s matter."""
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from clonos.protocol.engine.instance import Bundle as Records
 from clonos.protocol.engine.output_commit import Write
 from clonos.protocol.ids import LOG_BEGIN, NO_OUTPUT, InstanceId, Origin
+from clonos.protocol.ingestion import UNKNOWN
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.sink_session import SinkPorts, SinkSession
 from clonos.protocol.roles.steps import Steps
@@ -18,6 +20,7 @@ from clonos_standby.cluster.spec import NodeSpec, QuerySpec
 from clonos_standby.replica.batches import BundleReader
 from clonos_standby.replica.connection import Connection
 from clonos_standby.replica.progress import Recovery
+from clonos_standby.server.histogram import LATENCY, LATENCY_SECONDS, Histogram
 
 
 class SinkHost(SinkPorts):
@@ -30,6 +33,7 @@ class SinkHost(SinkPorts):
         self._faults = faults
         self._reader = BundleReader(node.input, node.zone, instants=node.sink.instants)
         self._writer: Any = None
+        self._latency = Histogram(LATENCY_SECONDS)
         self.recovered: dict[str, Any] | None = None
         self._session = SinkSession(node.name, Origin.of(node.number, instance), self)
 
@@ -44,7 +48,7 @@ class SinkHost(SinkPorts):
     def figures(self) -> dict[str, float]:
         written = self._session.progress
         counted = self._writer.counted() if isinstance(self._writer, CountingWriter) else {}
-        return {"records": written, "visible_rows": written, **counted}
+        return {"records": written, "visible_rows": written, **counted, **self._latency.figures(LATENCY)}
 
     def look(self) -> None:
         """How long a sink may wait for the outside is its own matter."""
@@ -79,6 +83,10 @@ class SinkHost(SinkPorts):
         written = self._session.progress + len(write.rows)
         self._strike(Point.BEFORE_COMMIT, written)
         self._writer.write(write.rows, write.ids, write.cursors, write.deltas)
+        visible = time.time()
+        for _, rows, ingested in write.ingested:
+            if ingested != UNKNOWN:  # clocks of hosts may differ
+                self._latency.observe(max(0.0, visible - ingested / 1_000_000), rows)
         self._strike(Point.AFTER_COMMIT, written)
 
     def send_checkpointed(self, seq: int) -> Steps:

@@ -9,6 +9,12 @@ from itertools import accumulate
 BUNDLE_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 """Upper bounds for a bundle: one record when idle, thousands under load."""
 
+LATENCY_SECONDS = (*BUNDLE_SECONDS, 20.0, 30.0, 60.0)
+"""Upper bounds for a row's way through a query: milliseconds in real time, a batch in micro-batch."""
+
+LATENCY = "latency_seconds"
+"""What the figures of a sink's process call it."""
+
 FAILOVER_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 """Upper bounds for what a replacement takes."""
 
@@ -21,9 +27,14 @@ class Histogram:
         self._counts = [0.0] * (len(bounds) + 1)
         self.sum = 0.0
 
-    def observe(self, value: float) -> None:
-        self._counts[bisect_left(self._bounds, value)] += 1
-        self.sum += value
+    def observe(self, value: float, times: int = 1) -> None:
+        self._counts[bisect_left(self._bounds, value)] += times
+        self.sum += value * times
+
+    def add(self, other: Histogram) -> None:
+        """With the same bounds."""
+        self._counts = [mine + theirs for mine, theirs in zip(self._counts, other._counts, strict=True)]
+        self.sum += other.sum
 
     @property
     def buckets(self) -> list[tuple[str, float]]:

@@ -22,7 +22,7 @@ from prometheus_client.registry import Collector
 
 from clonos.protocol.ids import InstanceId, NodeId, Origin
 from clonos.wire.server_status import ReplicaStatus, SupervisorStatus
-from clonos_standby.server.histogram import BUNDLE_SECONDS, Histogram
+from clonos_standby.server.histogram import BUNDLE_SECONDS, LATENCY, LATENCY_SECONDS, Histogram
 from clonos_standby.server.server_stats import ServerStats, Work
 
 __all__ = ["CONTENT_TYPE", "page", "render"]
@@ -124,11 +124,28 @@ class _Page:
 
     def _sinks(self) -> Iterator[Metric]:
         yield self._total("visible_rows", "Rows that a sink has made visible")
+        yield self._latency()
         yield self._total("sink_retries", "What a sink has tried again, as the outside was away")
         yield self._total("kafka_committed", "Transactions of a Kafka sink that were committed")
         yield self._total("kafka_aborted", "Transactions of a Kafka sink that were aborted")
         doubt = "Bundles of a Kafka sink of which it was in doubt whether they had taken effect"
         yield self._total("kafka_in_doubt", doubt)
+
+    def _latency(self) -> Metric:
+        """Of a sink, over its instances."""
+        took = HistogramMetricFamily(
+            "clonos_end_to_end_latency_seconds",
+            "From a row's entering the query until it was visible at a sink; of the rows of a block, the oldest.",
+            labels=("query", "sink"),
+        )
+        totals: dict[NodeId, Histogram] = {}
+        for (node, _), work in sorted(self._stats.work.items()):
+            if f"{LATENCY}_sum" in work.total:
+                total = totals.setdefault(node, Histogram(LATENCY_SECONDS))
+                total.add(Histogram.of(LATENCY_SECONDS, LATENCY, work.total))
+        for node, total in totals.items():
+            took.add_metric([self._query, self._names.get(node, str(node))], total.buckets, total.sum)
+        return took
 
     def _deaths(self) -> Iterator[Metric]:
         deaths = [((kind,), count) for kind, count in sorted(self._stats.deaths.items())]
