@@ -39,6 +39,7 @@ from clonos.tools.serve.observed_query import ObservedQuery
 from clonos.tools.serve.rates import KEPT_SECONDS, Look, Rates
 from clonos.tools.serve.web_server import WebServer
 from clonos_standby.cluster.launcher import ReplicaServer
+from clonos_standby.server.histogram import Histogram
 
 NOW = 10_000.0
 
@@ -204,6 +205,25 @@ def test_rates_are_of_the_last_seconds_of_one_server() -> None:
     assert rates.now() == {"2/0": 30.0, "2/1": 20.0} and rates.course()[2][-1] == (NOW + 2, 50.0)
     rates.add(Look(NOW + 2 + KEPT_SECONDS, 99, 1, 4, {}))
     assert len(rates.looks) == 2
+
+
+def test_latencies_are_of_the_last_minutes_of_one_server() -> None:
+    def look(at: float, server: int, *rows: float) -> Look:
+        return Look(NOW + at, server, 1, 4, {}, {3: Histogram((0.1, 1.0), rows)} if rows else {})
+
+    rates = Rates()
+    assert rates.latency() == {}
+    rates.add(look(0, 3))
+    rates.add(look(1, 3, 1000, 0, 0))
+    assert rates.latency() == {}, "when these came is not known"
+    rates.add(look(2, 3, 1000, 98, 2))
+    assert rates.latency() == {3: {"p50": pytest.approx(0.1 + 0.9 * 50 / 98), "p99": 1.0}}
+    rates.add(look(3, 4, 8, 0, 0))
+    assert rates.latency() == {}, "another server counts from nothing"
+    rates.add(look(4, 4, 10, 0, 0))
+    assert rates.latency()[3]["p50"] == 0.05
+    rates.add(look(200, 4, 10, 0, 0))
+    assert rates.latency() == {}
 
 
 def test_a_graph_has_a_column_per_step_away_from_the_sources() -> None:
@@ -461,6 +481,21 @@ def test_the_page_shows_a_query_as_it_dies_recovers_and_ends(tmp_path: Path) -> 
         page.get_by_text("not running", exact=True).wait_for()
         page.locator("#advice .error", has_text="start the job again over the same checkpoint").wait_for()
         assert page.locator("#graph [data-node='review']").count() == 1, "what it is, is still drawn"
+
+
+def test_the_page_shows_how_long_rows_took_to_a_sink(tmp_path: Path) -> None:
+    """Each process of the sink makes ten rows visible."""
+    make_checkpoint(tmp_path)
+    with serve(tmp_path) as server, serving(tmp_path) as url, browser_page() as page:
+        page.goto(url)
+        with Conduit(server, node=2, epoch=5).welcome() as conduit:
+            pid = conduit.ask("pid")
+            page.locator(f"#instances td:text-is('{pid}')").wait_for()
+            os.kill(pid, signal.SIGKILL)
+            assert conduit.lost()
+        with Conduit(server, node=2, epoch=5, fresh=False).welcome() as conduit:
+            conduit.ask("pid")
+            page.locator("#graph [data-node='out'] .latency", has_text="p50 16 ms · p99 > 1 min").wait_for()
 
 
 def test_the_command_ends_at_the_end_of_its_input_where_it_is_told_to(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from clonos.tools.serve.graph import graph
 from clonos.tools.serve.lease_watch import LeaseWatch
 from clonos.tools.serve.rates import Look, Rates
 from clonos.tools.status.describe import describe, last_of
+from clonos_standby.server.histogram import Histogram
 
 EVERY_SECONDS: Final = 1.0
 UNREAD_SECONDS: Final = 15.0
@@ -86,6 +87,7 @@ class ObservedQuery:
         view |= {
             "rates": self._rates.now() if view["said"] else {},
             "course": self._rates.course(),
+            "latency": self._rates.latency() if view["said"] else {},
             "events": sorted(self._events.values(), key=lambda event: float(event["at"])),
         }
         self._view = view  # another one: readers keep theirs
@@ -142,7 +144,7 @@ class ObservedQuery:
         }
         server, generation = said["server"], said["generation"]
         before = self._rates.looks[-1] if self._rates.looks else None
-        self._rates.add(Look(now, server["pid"], generation, said["committed"], totals))
+        self._rates.add(Look(now, server["pid"], generation, said["committed"], totals, _latencies(said)))
         for kind, name in _EVENTS:
             for event in said[name]:
                 self._keep(kind, event)
@@ -172,6 +174,16 @@ class ObservedQuery:
                     self._changed.wait_for(lambda: self._ending or self._read(), UNREAD_SECONDS)
                 if self._ending:
                     return
+
+
+def _latencies(said: Mapping[str, Any]) -> dict[int, Histogram]:
+    found: dict[int, Histogram] = {}
+    for operator in said["operators"]:
+        for each in operator["instances"]:
+            if (latency := each["latency"]) is not None:
+                one = Histogram(latency["seconds"], latency["rows"], latency["sum"])
+                found.setdefault(operator["node"], Histogram(latency["seconds"])).add(one)
+    return found
 
 
 def _of(error: ClonosError, more: str = "") -> dict[str, str]:

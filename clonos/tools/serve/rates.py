@@ -1,4 +1,5 @@
-"""How fast a query goes: from totals that are looked at again and again, rows a second of each instance.
+"""How fast a query goes: from totals that are looked at again and again, rows a second of each instance, and how long
+those took that sinks have made visible.
 
 A total begins again when its server does. What lies between two looks at different servers is not known, and is left
 out.
@@ -12,11 +13,14 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final, TypeAlias
 
+from clonos_standby.server.histogram import Histogram
+
 Place: TypeAlias = str
 """Node and instance, `2/0`."""
 
 KEPT_SECONDS: Final = 600.0
 _WINDOW_SECONDS: Final = 5.0
+_LATELY_SECONDS: Final = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +33,8 @@ class Look:
     generation: int
     committed: int
     totals: Mapping[Place, int]
+    latencies: Mapping[int, Histogram] = field(default_factory=dict)
+    """By sink's node, of all rows that it has made visible since the servers began."""
 
 
 @dataclass(slots=True)
@@ -46,10 +52,28 @@ class Rates:
         """Rows a second, over the last few seconds; behind a pause between two looks, over the pause."""
         if not self.looks:
             return {}
-        looks = list(self.looks)
-        last, *before = [each for each in reversed(looks) if each.server == looks[-1].server]
-        late = [each for each in before if last.at - each.at <= _WINDOW_SECONDS]
-        return _between((late or before[:1] or [last])[-1], last)
+        return _between(self._since(_WINDOW_SECONDS), self.looks[-1])
+
+    def latency(self) -> dict[int, dict[str, float]]:
+        """By sink's node, in seconds, of the rows of the last two minutes; a sink that had none is not in it."""
+        found = {}
+        for node, total in (self.looks[-1].latencies if self.looks else {}).items():
+            lately = total.since(self._since(_LATELY_SECONDS, node).latencies[node])
+            p50, p99 = lately.quantile(0.5), lately.quantile(0.99)
+            if p50 is not None and p99 is not None:
+                found[node] = {"p50": p50, "p99": p99}
+        return found
+
+    def _since(self, seconds: float, sink: int | None = None) -> Look:
+        """The first look of so long at the same server, of a sink at which it was there; behind a pause the look
+        before it."""
+        last, *before = [
+            each
+            for each in reversed(list(self.looks))
+            if each.server == self.looks[-1].server and (sink is None or sink in each.latencies)
+        ]
+        late = [each for each in before if last.at - each.at <= seconds]
+        return (late or before[:1] or [last])[-1]
 
     def course(self) -> dict[int, list[tuple[float, float]]]:
         """By node, when, and how many rows a second came to all its instances."""

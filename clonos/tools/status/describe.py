@@ -12,6 +12,7 @@ from clonos.protocol.ids import Origin
 from clonos.tools.live_query import LiveQuery
 from clonos.wire.server_status import PlacedReplica
 from clonos_standby.replica.holders import server_folders
+from clonos_standby.server.histogram import LATENCY, LATENCY_SECONDS, Histogram
 from clonos_standby.server.strike import playing
 
 RECENT = 8
@@ -44,6 +45,7 @@ def describe(query: LiveQuery) -> dict[str, Any]:
             "state_disk": query.bytes_of("state", origin),
             "dead_letters": query.checkpoint.dead_letters(origin),
             "spill_disk": None if spilled is None else spilled.get(origin, 0),
+            "latency": _latency(replica),
         }
 
     return {
@@ -74,6 +76,15 @@ def describe(query: LiveQuery) -> dict[str, Any]:
         "failures": [named(failure) for failure in status["failures"][-RECENT:]],
         "recoveries": [named(recovery) for recovery in last_of(query.data, "recoveries.jsonl")],
     }
+
+
+def _latency(replica: PlacedReplica | None) -> dict[str, Any] | None:
+    """Of a sink's instance since its server began: the rows that it has made visible, by how long they took since they
+    entered the query. `rows` has a number for each upper bound in `seconds`, and one for those above the last."""
+    if replica is None or f"{LATENCY}_sum" not in replica["done"]:
+        return None
+    found = Histogram.of(LATENCY_SECONDS, LATENCY, replica["done"])
+    return {"seconds": list(LATENCY_SECONDS), "rows": found.counts, "sum": found.sum}
 
 
 def _state(replica: PlacedReplica | None) -> str:

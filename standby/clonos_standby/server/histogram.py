@@ -22,10 +22,12 @@ FAILOVER_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 class Histogram:
     """Of values with these upper bounds; whatever is above the last one has a bucket of its own."""
 
-    def __init__(self, bounds: Sequence[float]) -> None:
+    def __init__(
+        self, bounds: Sequence[float], counts: Sequence[float] | None = None, total: float = 0.0
+    ) -> None:
         self._bounds = bounds
-        self._counts = [0.0] * (len(bounds) + 1)
-        self.sum = 0.0
+        self._counts = [0.0] * (len(bounds) + 1) if counts is None else list(counts)
+        self.sum = total
 
     def observe(self, value: float, times: int = 1) -> None:
         self._counts[bisect_left(self._bounds, value)] += times
@@ -42,6 +44,30 @@ class Histogram:
         names = [*(f"{bound:g}" for bound in self._bounds), "+Inf"]
         return list(zip(names, accumulate(self._counts)))
 
+    def since(self, before: Histogram) -> Histogram:
+        """What has come since it was as `before`."""
+        counts = [max(0.0, now - then) for now, then in zip(self._counts, before._counts, strict=True)]
+        return Histogram(self._bounds, counts, max(0.0, self.sum - before.sum))
+
+    @property
+    def counts(self) -> list[float]:
+        """How many values are in each bucket; the last one is above all bounds."""
+        return list(self._counts)
+
+    @property
+    def count(self) -> float:
+        return sum(self._counts)
+
+    def quantile(self, part: float) -> float | None:
+        """As Prometheus estimates it: values lie evenly between two bounds, and those above the last one at it. None of
+        no values."""
+        wanted, below, lower = part * self.count, 0.0, 0.0
+        for upper, count in zip(self._bounds, self._counts, strict=False):
+            if count and below + count >= wanted:
+                return lower + (upper - lower) * (wanted - below) / count
+            below, lower = below + count, upper
+        return lower if self.count else None
+
     def figures(self, name: str) -> dict[str, float]:
         """As figures of a process, which may be added to those of its predecessors."""
         counts = {f"{name}_{at}": count for at, count in enumerate(self._counts)}
@@ -50,7 +76,5 @@ class Histogram:
     @classmethod
     def of(cls, bounds: Sequence[float], name: str, figures: Mapping[str, float]) -> Histogram:
         """What `figures` gave, or the sum of several."""
-        found = cls(bounds)
-        found.sum = figures.get(f"{name}_sum", 0.0)
-        found._counts = [figures.get(f"{name}_{at}", 0.0) for at in range(len(bounds) + 1)]
-        return found
+        counts = [figures.get(f"{name}_{at}", 0.0) for at in range(len(bounds) + 1)]
+        return cls(bounds, counts, figures.get(f"{name}_sum", 0.0))

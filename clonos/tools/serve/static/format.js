@@ -28,6 +28,13 @@ export function rate(perSecond) {
   return perSecond > 0 && perSecond < 10 ? `${perSecond.toFixed(1)}/s` : `${count(perSecond)}/s`;
 }
 
+// Of the buckets that rows are counted in, the highest ends at a minute.
+export function latency(seconds) {
+  if (seconds >= 60) return "> 1 min";
+  if (seconds >= 1) return span(seconds);
+  return `${seconds < 0.01 ? (seconds * 1000).toFixed(1) : Math.round(seconds * 1000)} ms`;
+}
+
 export function clock(seconds) {
   return new Date(seconds * 1000).toISOString().slice(11, 19);
 }

@@ -1,6 +1,6 @@
 // The dataflow: a column per step away from the sources, a box per node, a dot per instance.
 
-import { drawn, element, rate } from "./format.js";
+import { drawn, element, latency, rate } from "./format.js";
 
 const BOX = { width: 190, height: 96 };
 const GAP = { x: 70, y: 22 };
@@ -64,6 +64,10 @@ function box(node, at, view) {
   if (node.kind !== "source") {
     group.append(drawn("text", { x: BOX.width - 14, y: 24, class: "rate" }, rate(rateOf(view, node.number))));
     if (course) group.append(sparkline(course, view.at));
+    const took = view.latency?.[node.number];
+    if (took) group.append(drawn("text", { x: BOX.width - 14, y: 41, class: "latency" },
+      drawn("title", {}, "From a row's entering the query until it was visible, of the last two minutes"),
+      `p50 ${latency(took.p50)} · p99 ${latency(took.p99)}`));
     instances.forEach((each, number) => group.append(dot(each, number)));
   }
   return group;
