@@ -17,6 +17,7 @@ from clonos.api.query_progress import QueryProgress
 from clonos.api.trigger import check_trigger
 from clonos.errors import ClonosError, ConfigurationError, QueryDefinitionError
 from clonos.sinks.batch_sink import BatchSink
+from clonos.spark import source_progress
 from clonos.spark.back_edges import with_back_edges
 from clonos.spark.checkpoint import Checkpoint
 from clonos.spark.compile import Compiled
@@ -281,6 +282,7 @@ class CausalStreamWriter:
 
         def launch() -> Any:
             address = coordinator.next_generation()
+            session.events().keepSources(os.path.join(coordinator.data, source_progress.FILE))
             frame = compiled.dataframe(self._spark, session, address, mode, coordinator.spill_directory())
             return self._start(jvm, frame, location)
 

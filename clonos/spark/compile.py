@@ -502,14 +502,17 @@ class Compiled:
         operators = (node for node in self._nodes if isinstance(node, OperatorPlan))
         return {self._numbers[id(node)] for node in operators if self._event_inputs(node)}
 
+    def source_plans(self) -> list[tuple[int, SourcePlan]]:
+        """With their nodes, in the order of Spark's plan."""
+        return [(self._numbers[id(node)], node) for node in self._nodes if isinstance(node, SourcePlan)]
+
     def only_named(self) -> list[int]:
         """The source nodes whose channels have names and no numbers of their own."""
-        sources = (node for node in self._nodes if isinstance(node, SourcePlan))
-        return [self._numbers[id(node)] for node in sources if node.channel is None]
+        return [at for at, node in self.source_plans() if node.channel is None]
 
     def kafka_sources(self) -> list[KafkaSource]:
         """What is read from Kafka."""
-        nodes = ((self._numbers[id(node)], node) for node in self._nodes if isinstance(node, SourcePlan))
+        nodes = self.source_plans()
         return [each for at, node in nodes for each in kafka_sources(node.df, at, f"source-{at}")]
 
     def _source(self, spark: Any, session: Any, node: SourcePlan, address: Address, layers: Layers) -> Any:

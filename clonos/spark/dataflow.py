@@ -1,4 +1,4 @@
-"""What the plugin is told of a query's operators and sinks, so that the progress of a batch tells of them."""
+"""What the plugin is told of a query's nodes, so that the progress of a batch tells of them."""
 
 from __future__ import annotations
 
@@ -33,4 +33,13 @@ def dataflow_of(compiled: Compiled) -> str:
         for node in topology.nodes
         if node.kind is NodeKind.SINK and node.number not in ends
     ]
-    return json.dumps({"operators": operators, "sinks": sinks})
+    return json.dumps({"operators": operators, "sinks": sinks, "sources": _sources(compiled)})
+
+
+def _sources(compiled: Compiled) -> list[int]:
+    """The nodes of Spark's streaming sources, in the order of the plan."""
+    found = []
+    for number, node in compiled.source_plans():
+        leaves = node.df._jdf.queryExecution().analyzed().collectLeaves()
+        found += [number for at in range(leaves.size()) if leaves.apply(at).isStreaming()]
+    return found

@@ -14,6 +14,8 @@ from streams import Place
 
 import clonos
 from clonos.errors import UserFunctionError
+from clonos.spark.checkpoint import Checkpoint
+from clonos.spark.source_progress import sources_of
 from clonos.testing.faults import Fault, Point, Strike, script
 
 NOW = "now"
@@ -210,6 +212,32 @@ def test_operators_tell_late_rows_and_state_and_every_sink_its_rows(place: Place
     assert progress.eventTime["watermark"].endswith(":25.000Z")
     shown = {"counts.numOutputRows": "0", "ones.numOutputRows": "1", "all.numOutputRows": "2"}
     assert progress.sink.metrics == shown and progress.sink.numOutputRows == 3
+
+
+def test_what_is_said_of_sources_is_kept_by_node(place: Place) -> None:
+    """The embedded log says how many of its bytes have not been read: here those that one batch had no room for."""
+    streams = []
+    for log, rows in (("one", 3), ("two", 200), ("three", 5)):
+        place.write(({"n": n} for n in range(rows)), log)
+        raw = place.spark.readStream.format("clonos").option("maxBytesPerTrigger", "600")
+        read = raw.load(str(place.base / log)).selectExpr("cast(value as string) as text")
+        streams.append(clonos.causal(read))
+    merged = streams[0].union(streams[1]).union(streams[2])
+    place.query = place.writer(merged).trigger(processingTime="1 hour").start()
+    data = place.checkpoint / "clonos" / "local"
+    found = place.until(lambda: sources_of(data), "the first batch is over")
+    assert [each["unit"] for each in found] == ["bytes"] * 3
+    nodes = {each["node"]: each["behind"] for each in found}
+    kinds = {node["number"]: node["kind"] for node in Checkpoint(str(place.checkpoint)).shape()[1]["nodes"]}
+    assert {kinds[node] for node in nodes} == {"source"} and len(nodes) == 3
+    size = sum(file.stat().st_size for file in (place.base / "two").glob("*.log"))
+    first, second, third = (nodes[node] for node in sorted(nodes))
+    assert (first, third) == (0, 0) and 0 < second < size
+    (progress,) = place.query.recentProgress
+    assert [
+        str(place.base / log) in source.description
+        for log, source in zip(("one", "two", "three"), progress.sources, strict=True)
+    ] == [True] * 3
 
 
 def refuse(*given: Any) -> Any:

@@ -483,11 +483,16 @@ def test_the_page_shows_a_query_as_it_dies_recovers_and_ends(tmp_path: Path) -> 
         assert page.locator("#graph [data-node='review']").count() == 1, "what it is, is still drawn"
 
 
-def test_the_page_shows_how_long_rows_took_to_a_sink(tmp_path: Path) -> None:
+def test_the_page_shows_how_far_sources_are_behind_and_how_long_rows_took_to_a_sink(tmp_path: Path) -> None:
     """Each process of the sink makes ten rows visible."""
     make_checkpoint(tmp_path)
+    behind = {"metrics": {"avgOffsetsBehindLatest": "617"}, "endOffset": {"topic": {"0": 5, "1": 7}}}
+    kept = {"version": 1, "at": time.time() - 60, "sources": [{"node": 3, "progress": behind}]}
     with serve(tmp_path) as server, serving(tmp_path) as url, browser_page() as page:
+        (tmp_path / "clonos" / "local" / "sources.json").write_text(json.dumps(kept))
         page.goto(url)
+        page.locator("#graph [data-node='source'] .lag", has_text="1,234 records behind").wait_for()
+        page.locator("#graph [data-node='source'] text", has_text=re.compile(r"^\d+ (s|min) ago$")).wait_for()
         with Conduit(server, node=2, epoch=5).welcome() as conduit:
             pid = conduit.ask("pid")
             page.locator(f"#instances td:text-is('{pid}')").wait_for()

@@ -17,6 +17,7 @@ from standby_conduit import PATIENCE, SPEC, Conduit, Watched, until
 
 from clonos import cli
 from clonos.spark.checkpoint import Checkpoint
+from clonos.spark.source_progress import sources_of
 from clonos.tools import live_query
 from clonos.tools.status.text import size, span, table
 from clonos_standby.cluster.launcher import ReplicaServer
@@ -82,6 +83,31 @@ def test_it_tells_who_runs_and_who_has_died(
     assert "epoch 4 committed" in text and "epoch 5 under way" in text
     assert f"review/1: process {death['pid']} was killed by SIGKILL, not sent by its server" in text
     assert "(state 3, log 2, function 1, replay 6; 99 B repeated)" in text
+
+
+@pytest.mark.parametrize(
+    ("metrics", "behind", "unit"),
+    [
+        ({"avgOffsetsBehindLatest": "410.666", "maxOffsetsBehindLatest": "1000"}, 1232, "records"),
+        ({"bytesBehindLatest": "17"}, 17, "bytes"),
+        ({}, None, None),
+        (None, None, None),
+    ],
+)
+def test_a_source_says_how_far_it_is_behind_or_not(
+    tmp_path: Path, metrics: dict[str, str] | None, behind: int | None, unit: str | None
+) -> None:
+    progress = {"endOffset": {"one": {"0": 5, "1": 7}, "two": {"0": 1}}, "metrics": metrics}
+    said = {"version": 1, "at": 12.5, "sources": [{"node": 3, "progress": progress}]}
+    (tmp_path / "sources.json").write_text(json.dumps(said))
+    assert sources_of(tmp_path) == [{"node": 3, "at": 12.5, "behind": behind, "unit": unit}]
+
+
+@pytest.mark.parametrize("text", ["", '{"version": 2}', '{"version": 1}', '{"version": 1, "sources": [7]}'])
+def test_what_cannot_be_read_of_sources_is_not_known(tmp_path: Path, text: str) -> None:
+    assert sources_of(tmp_path) == []
+    (tmp_path / "sources.json").write_text(text)
+    assert sources_of(tmp_path) == []
 
 
 def test_a_stopped_process_is_called_stopped(checkpoint: Path, server: ReplicaServer) -> None:

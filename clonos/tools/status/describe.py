@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from clonos.protocol.ids import Origin
+from clonos.spark.source_progress import sources_of
 from clonos.tools.live_query import LiveQuery
 from clonos.wire.server_status import PlacedReplica
 from clonos_standby.replica.holders import server_folders
@@ -70,6 +71,7 @@ def describe(query: LiveQuery) -> dict[str, Any]:
             }
             for node in query.nodes
         ],
+        "sources": sources_of(query.data),
         "spares": status["spares"],
         "deaths": status["deaths"],
         "recent_deaths": [named(death) for death in last_of(query.data, "deaths.jsonl")],

@@ -28,6 +28,10 @@ export function rate(perSecond) {
   return perSecond > 0 && perSecond < 10 ? `${perSecond.toFixed(1)}/s` : `${count(perSecond)}/s`;
 }
 
+export function behind(source) {
+  return source.unit === "bytes" ? `${size(source.behind)} behind` : `${count(source.behind)} ${source.unit} behind`;
+}
+
 // Of the buckets that rows are counted in, the highest ends at a minute.
 export function latency(seconds) {
   if (seconds >= 60) return "> 1 min";

@@ -1,10 +1,11 @@
 // The dataflow: a column per step away from the sources, a box per node, a dot per instance.
 
-import { drawn, element, latency, rate } from "./format.js";
+import { behind, drawn, element, latency, rate, span } from "./format.js";
 
-const BOX = { width: 190, height: 96 };
+const BOX = { width: 190, height: 112 };
 const GAP = { x: 70, y: 22 };
 const LONGEST_NAME = 22;
+const LONG_AGO = 10;
 
 export function showGraph(place, view) {
   const graph = view.graph;
@@ -60,17 +61,28 @@ function box(node, at, view) {
     drawn("text", { x: 14, y: 24, class: "name" }, name),
     drawn("text", { x: 14, y: 41, class: "kind" }, subtitle(node)),
   );
+  if (node.kind === "source") group.append(...lag(node, view));
   const course = view.course?.[node.number];
   if (node.kind !== "source") {
     group.append(drawn("text", { x: BOX.width - 14, y: 24, class: "rate" }, rate(rateOf(view, node.number))));
     if (course) group.append(sparkline(course, view.at));
     const took = view.latency?.[node.number];
-    if (took) group.append(drawn("text", { x: BOX.width - 14, y: 41, class: "latency" },
+    if (took) group.append(drawn("text", { x: 14, y: 58, class: "latency" },
       drawn("title", {}, "From a row's entering the query until it was visible, of the last two minutes"),
       `p50 ${latency(took.p50)} · p99 ${latency(took.p99)}`));
     instances.forEach((each, number) => group.append(dot(each, number)));
   }
   return group;
+}
+
+// What a source has not read yet, where it says that: Spark asks it behind each batch.
+function lag(node, view) {
+  const known = (view.said?.sources ?? []).filter((one) => one.node === node.number && one.behind !== null);
+  if (!known.length) return [];
+  const ago = view.at - known[0].at;
+  const when = ago > LONG_AGO ? [drawn("text", { x: 14, y: 75, class: "kind" }, `${span(ago)} ago`)] : [];
+  return [drawn("text", { x: 14, y: 58, class: "lag" },
+    drawn("title", {}, `Not read yet behind the last batch, ${span(ago)} ago`), known.map(behind).join(", ")), ...when];
 }
 
 function about(node) {
@@ -94,7 +106,7 @@ function dot(each, number) {
 }
 
 function sparkline(course, now) {
-  const seconds = 120, width = BOX.width - 28, height = 20, top = 50;
+  const seconds = 120, width = BOX.width - 28, height = 20, top = 66;
   const lately = course.filter(([at]) => now - at <= seconds);
   const highest = Math.max(1, ...lately.map(([, value]) => value));
   const points = lately.map(([at, value]) =>

@@ -6,8 +6,11 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import java.util.ArrayList;
 import java.util.List;
 
-/** What of a query's operators and sinks its progress tells; the driver says it when the query is started. */
-record Dataflow(List<Operator> operators, List<Sink> sinks) {
+/**
+ * What of a query's operators and sinks its progress tells; the driver says it when the query is started. {@code sources}
+ * are the nodes of Spark's sources, in the order of the plan.
+ */
+record Dataflow(List<Operator> operators, List<Sink> sinks, List<Integer> sources) {
   private static final ObjectMapper JSON = new ObjectMapper();
 
   /** {@code readers} are the nodes that its rows go to, in the order in which it counts them. */
@@ -41,7 +44,7 @@ record Dataflow(List<Operator> operators, List<Sink> sinks) {
               each.path("parallelism").asInt(),
               numbers(each.path("upstream"))));
     }
-    return new Dataflow(operators, sinks);
+    return new Dataflow(operators, sinks, numbers(said.path("sources")));
   }
 
   private static List<Integer> numbers(JsonNode said) {

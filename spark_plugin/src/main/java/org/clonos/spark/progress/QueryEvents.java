@@ -1,6 +1,8 @@
 package org.clonos.spark.progress;
 
+import java.io.IOException;
 import java.lang.reflect.Field;
+import java.nio.file.Path;
 import java.util.ArrayDeque;
 import java.util.Deque;
 import java.util.UUID;
@@ -33,8 +35,10 @@ public final class QueryEvents extends StreamingQueryListenerBus {
   private final int kept;
   private final Reports reports;
   private final CausalProgress progress;
+  private final Dataflow dataflow;
   private final Field sparksOwn;
   private final Deque<StreamingQueryProgress> recent = new ArrayDeque<>();
+  private SourcesFile sources;
   private UUID id;
   private UUID runId;
   private boolean terminated;
@@ -48,7 +52,8 @@ public final class QueryEvents extends StreamingQueryListenerBus {
     this.listeners = listeners;
     kept = user.sessionState().conf().streamingProgressRetention();
     reports = new Reports(user.sparkContext());
-    progress = new CausalProgress(Dataflow.parse(dataflow));
+    this.dataflow = Dataflow.parse(dataflow);
+    progress = new CausalProgress(this.dataflow);
     sparksOwn = ProgressReporter.class.getDeclaredField("progressBuffer");
     sparksOwn.setAccessible(true);
   }
@@ -56,6 +61,11 @@ public final class QueryEvents extends StreamingQueryListenerBus {
   /** What conduits add their reports to. */
   public CollectionAccumulator<String> accumulator() {
     return reports.accumulator();
+  }
+
+  /** From now on what is said of the sources is kept in this file, too. */
+  public synchronized void keepSources(String file) {
+    sources = new SourcesFile(Path.of(file), dataflow.sources());
   }
 
   /** The one run of the causal query: that of Spark's first query for it. Null before it has started. */
@@ -104,12 +114,23 @@ public final class QueryEvents extends StreamingQueryListenerBus {
       told = batch;
     }
     restarts = 0;
+    keepSources(told);
     recent.addLast(told);
     while (recent.size() > kept) {
       recent.removeFirst();
     }
     keepInSpark(batch.id(), batch);
     return told;
+  }
+
+  private void keepSources(StreamingQueryProgress told) {
+    try {
+      if (sources != null) {
+        sources.write(told.sources());
+      }
+    } catch (IOException | RuntimeException e) { // no reason for the query to fail
+      LOG.warn("query {}: what batch {} says of the sources is not kept: {}", id, told.batchId(), e.toString());
+    }
   }
 
   /**

@@ -3,6 +3,8 @@ package org.clonos.spark.source;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.util.Arrays;
+import java.util.Map;
+import java.util.Optional;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
@@ -11,6 +13,7 @@ import org.apache.spark.sql.connector.read.streaming.PartitionOffset;
 import org.apache.spark.sql.connector.read.streaming.ReadLimit;
 import org.apache.spark.sql.connector.read.streaming.ReadMaxBytes;
 import org.apache.spark.sql.connector.read.streaming.ReadMaxRows;
+import org.apache.spark.sql.connector.read.streaming.ReportsSourceMetrics;
 import org.apache.spark.sql.connector.read.streaming.SupportsRealTimeMode;
 import org.apache.spark.sql.connector.read.streaming.SupportsTriggerAvailableNow;
 
@@ -18,7 +21,8 @@ import org.apache.spark.sql.connector.read.streaming.SupportsTriggerAvailableNow
  * The log as a stream of both modes. A micro-batch ends on an entry boundary, found by walking over entry headers from
  * where the last batch ended; a real-time batch ends where its readers stood.
  */
-final class LogStream implements MicroBatchStream, SupportsTriggerAvailableNow, SupportsRealTimeMode {
+final class LogStream
+    implements MicroBatchStream, SupportsTriggerAvailableNow, SupportsRealTimeMode, ReportsSourceMetrics {
   private final String directory;
   private final int partitions;
   private final ReadLimit defaultLimit;
@@ -135,6 +139,21 @@ final class LogStream implements MicroBatchStream, SupportsTriggerAvailableNow, 
 
   @Override
   public void stop() {}
+
+  /** In the progress of a query: how many bytes of entries have not been read. */
+  @Override
+  public Map<String, String> metrics(Optional<Offset> latestConsumed) {
+    if (latestConsumed.isEmpty()) {
+      return Map.of();
+    }
+    // After a start it is as the checkpoint has it.
+    LogOffset read = LogOffset.parse(latestConsumed.get().json(), partitions);
+    long behind = 0;
+    for (int i = 0; i < partitions; i++) {
+      behind += Math.max(0, LogFormat.file(directory, i).toFile().length() - read.position(i));
+    }
+    return Map.of("bytesBehindLatest", Long.toString(behind));
+  }
 
   /** In the progress of a query. */
   @Override
