@@ -12,12 +12,14 @@ Times are microseconds since 1970, by the clocks of the hosts.
 
 from __future__ import annotations
 
+import sys
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 UNKNOWN: Final = 0
 _MOST: Final = 64
+_NO_PART: Final = (sys.maxsize, sys.maxsize)
 
 
 class Ingested(NamedTuple):
@@ -33,14 +35,21 @@ def oldest(ingested: Iterable[Ingested]) -> int:
     return min((each.time for each in ingested), default=UNKNOWN)
 
 
-def within(ingested: Sequence[Ingested], begin: int, end: int) -> Iterator[Ingested]:
-    """Of the rows from `begin` up to `end`."""
+def within(ingested: Iterable[Ingested], parts: Iterable[tuple[int, int]]) -> Iterator[Ingested]:
+    """Of the rows in `parts`, which are in order: each from one index up to another."""
+    following = iter(parts)
+    begin, end = next(following, _NO_PART)
     at = 0
     for channel, rows, time in ingested:
-        count = min(at + rows, end) - max(at, begin)
-        if count > 0:
+        count, upto = 0, at + rows
+        while begin < upto:
+            count += min(end, upto) - max(begin, at)
+            if end > upto:
+                break
+            begin, end = next(following, _NO_PART)
+        if count:
             yield Ingested(channel, count, time)
-        at += rows
+        at = upto
 
 
 class PendingInput:
@@ -62,7 +71,7 @@ class PendingInput:
     def keep(self, waiting: Mapping[int, int]) -> None:
         """Of what was taken only these are left: by channel, how many."""
         if not waiting:
-            self._taken.clear()
+            return self._taken.clear()
         for channel in list(self._taken):
             of_channel, left = self._taken[channel], waiting.get(channel, 0)
             rows = sum(each.rows for each in of_channel)
@@ -70,6 +79,7 @@ class PendingInput:
                 rows -= of_channel.popleft().rows
             if not of_channel:
                 del self._taken[channel]
+        return None
 
     @property
     def oldest(self) -> int | None:

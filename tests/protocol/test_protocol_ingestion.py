@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from hypothesis import given, strategies as st
 
 from clonos.protocol.engine.output_commit import SinkInstance
@@ -56,12 +58,15 @@ def test_what_is_kept_is_never_too_young(bundles: list[list[Ingested]], waiting:
     assert pending.oldest is None if not left else pending.oldest is not None and pending.oldest <= min(left)
 
 
-@given(runs, st.integers(0, 60), st.integers(0, 60))
-def test_rows_of_a_part_of_a_bundle_have_their_own_times(given: list[Ingested], begin: int, end: int) -> None:
-    def times(ingested: list[Ingested]) -> list[tuple[int, int]]:
+@given(runs, st.lists(st.integers(0, 60), max_size=8).map(sorted))
+def test_rows_of_parts_of_a_bundle_have_their_own_times(given: list[Ingested], bounds: list[int]) -> None:
+    def times(ingested: Iterable[Ingested]) -> list[tuple[int, int]]:
         return [(channel, time) for channel, rows, time in ingested for _ in range(rows)]
 
-    assert times(list(within(given, begin, end))) == times(given)[begin:end]
+    bounds = [min(bound, len(times(given))) for bound in bounds]
+    parts = [(begin, end) for begin, end in zip(bounds[::2], bounds[1::2], strict=False) if begin < end]
+    wanted = [time for begin, end in parts for time in times(given)[begin:end]]
+    assert times(within(given, parts)) == wanted
 
 
 def test_a_sink_counts_what_it_makes_visible_and_no_row_that_is_there() -> None:

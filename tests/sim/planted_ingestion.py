@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import pytest
 from planted import CRASHES, Planted, planted
 
 from clonos.protocol.engine import output_commit
 from clonos.protocol.ingestion import Ingested, PendingInput
+from clonos.protocol.roles.operator_session import OperatorSession
 
 Patch = pytest.MonkeyPatch
 
@@ -23,13 +25,26 @@ def input_that_waits_has_no_time(patch: Patch) -> None:
 
 
 def a_sink_counts_rows_again_that_it_has(patch: Patch) -> None:
-    def within(ingested: Iterable[Ingested], begin: int, end: int) -> Iterable[Ingested]:
+    def within(ingested: Iterable[Ingested], parts: Iterable[tuple[int, int]]) -> Iterable[Ingested]:
         return ingested
 
     patch.setattr(output_commit, "within", within)
 
 
+def gathered_input_has_no_time(patch: Patch) -> None:
+    """Rows that the end of an epoch makes of its records are taken to be made of nothing but state."""
+
+    def input_is_used(self: OperatorSession[Any, Any, Any]) -> None:
+        self._input.keep(self.live.waiting)
+
+    patch.setattr(OperatorSession, "_input_is_used", input_is_used)
+
+
 INGESTION: dict[str, Planted] = {
-    bug.__name__: planted(bug, rates=CRASHES, timers=False)
-    for bug in (input_that_waits_has_no_time, a_sink_counts_rows_again_that_it_has)
+    bug.__name__: planted(bug, rates=CRASHES, timers=False, **changes)
+    for bug, changes in (
+        (input_that_waits_has_no_time, {}),
+        (a_sink_counts_rows_again_that_it_has, {}),
+        (gathered_input_has_no_time, {"per_epoch": True, "realtime": False, "poison": 0}),
+    )
 }

@@ -61,7 +61,7 @@ class SinkInstance:
         rows: list[Row] = []
         ids: list[str] = []
         cursors: dict[int, int] = {}
-        ingested: list[Ingested] = []
+        fresh: list[tuple[int, int]] = []
         at = 0
         numbers = (
             bundle.positions.tolist() if isinstance(bundle.positions, np.ndarray) else list(bundle.positions)
@@ -74,9 +74,10 @@ class SinkInstance:
                 origin = channel_origin(channel)
                 prefix = f"{origin.node}-{origin.instance}-"
                 rows.extend(bundle.rows[at + skip : at + count])
-                ingested.extend(within(bundle.ingested, at + skip, at + count))
+                fresh.append((at + skip, at + count))
                 ids.extend([prefix + str(position) for position in positions[skip:]])
                 self._frontier.covered[channel] = cursors[channel] = positions[-1]
             at += count
         deltas = [raw for raw in bundle.deltas if self._receipts.take(raw)]
+        ingested = list(within(bundle.ingested, fresh))
         return Write(rows, ids, cursors, deltas, ingested) if rows or deltas else None

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Ingestion:
-    """It is nobody's invariant: nothing else depends on it."""
+    """No invariant of the protocol, which does not depend on these times."""
 
     def __init__(self, plan: Plan) -> None:
         self._holds_back = plan.timers
@@ -26,7 +26,7 @@ class Ingestion:
         return now
 
     def visible(self, sink: Origin, write: Write, now: int) -> None:
-        """A row of a record that was not held back is not younger than the record: what it was made with may be."""
+        """A row of a record that was not held back has the time of the record, or an earlier one."""
         times = [each.time for each in write.ingested for _ in range(each.rows)]
         if len(times) != len(write.rows):
             raise Violation(
