@@ -40,6 +40,7 @@ _IDLE_BATCHES = "spark.sql.streaming.noDataMicroBatches.enabled"
 
 _SPARKS_OWN = frozenset("foreach table partitionBy clusterBy".split())
 _FORMATS = ("console", "memory")
+_NUMBERED = "the source's channels have names, for whose numbers tasks ask the driver"
 _REALTIME: WeakKeyDictionary[CausalQuery, tuple[Any, int]] = WeakKeyDictionary()
 """Queries that were started in Real-Time Mode, with their SparkContext and the slots that each needs."""
 
@@ -259,9 +260,7 @@ class CausalStreamWriter:
             tell_of_slow_exchanges(self._spark)
             check_streams(self._read())
         if compiled.only_named():
-            require_plugin(
-                self._spark, "the source's channels have names, for whose numbers tasks ask the driver"
-            )
+            require_plugin(self._spark, _NUMBERED)
         coordinator = Coordinator(
             compiled,
             location,

@@ -12,14 +12,13 @@ Times are microseconds since 1970, by the clocks of the hosts.
 
 from __future__ import annotations
 
-import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 UNKNOWN: Final = 0
 _MOST: Final = 64
-_NO_PART: Final = (sys.maxsize, sys.maxsize)
+_NO_PART: Final = (1 << 63, 1 << 63)
 
 
 class Ingested(NamedTuple):
