@@ -41,7 +41,7 @@ def test_orphans_alone_are_rollback_propagation() -> None:
 
 
 def test_more_checkpoints_never_put_the_line_back() -> None:
-    """Falkirk Wheel, section 3.5."""
+    """As in Falkirk Wheel: a checkpoint more is a choice more."""
     for seed in SEEDS:
         points = executed(seed, lossless=False, repeatable=False)
         draw = random.Random(seed)

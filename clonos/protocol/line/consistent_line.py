@@ -4,8 +4,7 @@ Each process has points at which it could begin, its initial state the first of 
 from senders and has sent something to receivers, and it may ask two things of where its neighbours begin:
 
 - *nothing is lost*: what it has sent, and what is kept nowhere, its receiver must have. What is kept (a log of
-  messages, a source
-  that is read again) can be sent again, and is not asked for.
+  messages, a source that is read again) can be sent again, and is not asked for.
 - *no orphan*: what it has received must have been sent, because the sender might send something else in that place. A
   sender that repeats what it sent, from a causal log or because it is deterministic, is not asked for that.
 
@@ -14,7 +13,7 @@ of messages with deduplication for the second, checkpoints without any log for b
 
 Both demands grow easier to meet as neighbours begin later, so there is one newest line, and going back from what is
 not met, in any order, ends there: the fixed point of Isard and Abadi, "Falkirk Wheel: Rollback Recovery for Dataflow
-Systems", 2015, section 3.5 (constraints C1 and C2), for channels whose times are totally ordered. The rollback
+Systems", 2015 (constraints C1 and C2), for channels whose times are totally ordered. The rollback
 propagation of Wang et al., 1995, is that of the second demand alone (`tests/protocol/line_oracles.py` has it).
 """
 
