@@ -28,15 +28,15 @@ def sources_of(data: Path) -> list[dict[str, Any]]:
         return [
             {"node": each["node"], "at": said["at"], **_behind(each["progress"])} for each in said["sources"]
         ]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return []
 
 
 def _behind(progress: Mapping[str, Any]) -> dict[str, Any]:
     metrics = progress.get("metrics") or {}
     if _KAFKA_MEAN in metrics:
-        partitions = sum(map(len, progress["endOffset"].values()))
-        return {"behind": round(float(metrics[_KAFKA_MEAN]) * partitions), "unit": "records"}
+        partitions = [parts for parts in (progress.get("endOffset") or {}).values() if parts is not None]
+        return {"behind": round(float(metrics[_KAFKA_MEAN]) * sum(map(len, partitions))), "unit": "records"}
     if _BYTES in metrics:
         return {"behind": int(metrics[_BYTES]), "unit": "bytes"}
     return {"behind": None, "unit": None}

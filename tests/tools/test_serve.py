@@ -202,14 +202,14 @@ def test_rates_are_of_the_last_seconds_of_one_server() -> None:
     rates.add(Look(NOW + 1, 99, 1, 4, {"2/0": 50}))
     assert rates.now() == {} and rates.course()[2][-1] == (NOW, 100.0)
     rates.add(Look(NOW + 2, 99, 1, 4, {"2/0": 80, "2/1": 20}))
-    assert rates.now() == {"2/0": 30.0, "2/1": 20.0} and rates.course()[2][-1] == (NOW + 2, 50.0)
+    assert rates.now() == {"2/0": 30.0} and rates.course()[2][-1] == (NOW + 2, 30.0)
     rates.add(Look(NOW + 2 + KEPT_SECONDS, 99, 1, 4, {}))
     assert len(rates.looks) == 2
 
 
 def test_latencies_are_of_the_last_minutes_of_one_server() -> None:
     def look(at: float, server: int, *rows: float) -> Look:
-        return Look(NOW + at, server, 1, 4, {}, {3: Histogram((0.1, 1.0), rows)} if rows else {})
+        return Look(NOW + at, server, 1, 4, {}, {"3/0": Histogram((0.1, 1.0), rows)} if rows else {})
 
     rates = Rates()
     assert rates.latency() == {}
@@ -224,6 +224,38 @@ def test_latencies_are_of_the_last_minutes_of_one_server() -> None:
     assert rates.latency()[3]["p50"] == 0.05
     rates.add(look(200, 4, 10, 0, 0))
     assert rates.latency() == {}
+
+
+def test_an_instance_without_a_process_goes_on_from_where_it_was() -> None:
+    """Its totals are those of all its processes, and they are not told while it has none."""
+    seen, gone = {"2/0": 1_000_000}, Histogram((0.1, 1.0), (0, 500, 0))
+    rates = Rates()
+    for at, totals, latencies in (
+        (0, seen, {"3/0": gone}),
+        (1, {}, {}),
+        (2, {"2/0": 1_000_100}, {"3/0": Histogram((0.1, 1.0), (10, 500, 0))}),
+    ):
+        rates.add(Look(NOW + at, 3, 1, 4, totals, latencies))
+        assert rates.now().get("2/0", 0.0) == (50.0 if at == 2 else 0.0)
+    assert rates.course()[2] == [(NOW + 1, 0.0), (NOW + 2, 100.0)]
+    assert rates.latency() == {3: {"p50": pytest.approx(0.05), "p99": pytest.approx(0.099)}}
+
+
+def test_an_instance_that_a_page_finds_without_a_process_has_no_history_there() -> None:
+    rates = Rates()
+    rates.add(Look(NOW, 3, 1, 4, {}, {"3/1": Histogram((0.1, 1.0), (5, 0, 0))}))
+    for at, rows in ((1, 0), (2, 10)):
+        both = {"3/0": Histogram((0.1, 1.0), (rows, 500, 0)), "3/1": Histogram((0.1, 1.0), (5, 0, 0))}
+        rates.add(Look(NOW + at, 3, 1, 4, {"2/0": 1_000_000 + rows}, both))
+    assert rates.now() == {"2/0": 10.0}
+    assert rates.latency() == {3: {"p50": pytest.approx(0.05), "p99": pytest.approx(0.099)}}
+
+
+def test_two_looks_right_behind_each_other_are_one() -> None:
+    """As when a page is opened: totals move once a second, so that what lies between says nothing."""
+    rates = looked(0, 15_000, every=15.0)
+    rates.add(Look(NOW + 0.05, 3, 1, 4, {"2/0": 16_000}))
+    assert rates.now() == {"2/0": pytest.approx(16_000 / 15.05)} and len(rates.looks) == 2
 
 
 def test_a_graph_has_a_column_per_step_away_from_the_sources() -> None:

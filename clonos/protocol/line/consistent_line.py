@@ -47,11 +47,12 @@ def newest_consistent_line(points: Mapping[Process, Sequence[RestartPoint]]) -> 
     """By process the index of the point at which it begins. `points`: oldest first, at least one each; the first one is
     where a process begins when nothing later is consistent, and is asked for nothing.
 
-    A process is looked at again when a neighbour has gone back, so it is quickest where receivers come before senders
-    if it is about loss, and after them if it is about orphans.
+    Of each process the newest points are looked at, one after the other, as far as they have to be: `points` may make
+    them when they are asked for. A process is looked at again when one that it asks something of has gone back, so it
+    is quickest where receivers come before senders if it is about loss, and after them if it is about orphans.
     """
     line = {process: len(candidates) - 1 for process, candidates in points.items()}
-    neighbours = _neighbours(points)
+    asking: dict[Process, set[Process]] = {}
     left, waiting = deque(points), set(points)
     while left:
         process = left.popleft()
@@ -59,8 +60,12 @@ def newest_consistent_line(points: Mapping[Process, Sequence[RestartPoint]]) -> 
         before = line[process]
         while line[process] and not _is_met(process, points, line):
             line[process] -= 1
+        if line[process]:
+            point = points[process][line[process]]
+            for other in (*point.unkept, *point.unrepeatable):
+                asking.setdefault(other, set()).add(process)
         if line[process] != before:
-            again = neighbours.get(process, frozenset()) - waiting
+            again = asking.get(process, set()) - waiting
             left.extend(sorted(again))
             waiting |= again
     return line
@@ -82,12 +87,3 @@ def _is_met(
 def _reaches(had: Mapping[Process, Position], process: Process, upto: Position) -> bool:
     last = had.get(process)
     return last is not None and last >= upto
-
-
-def _neighbours(points: Mapping[Process, Sequence[RestartPoint]]) -> dict[Process, frozenset[Process]]:
-    """Who asks something of a process."""
-    found: dict[Process, set[Process]] = {}
-    for process, candidates in points.items():
-        for other in {name for point in candidates for name in (*point.unkept, *point.unrepeatable)}:
-            found.setdefault(other, set()).add(process)
-    return {process: frozenset(others) for process, others in found.items()}

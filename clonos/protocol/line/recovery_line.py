@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypedDict
+from typing import Final, TypedDict, overload
 
 from clonos.errors import CheckpointMismatch, SnapshotCorrupt, Where
 from clonos.protocol.engine.instance_snapshot import still_awaited
@@ -187,35 +187,61 @@ def recovery_line(
     )
 
 
+class _RestartPoints(Sequence[RestartPoint]):
+    """Of one instance: the end of the last committed epoch, and its snapshots since. Nothing of what it has sent is
+    kept; all of it is repeated. A snapshot has a position for each of many channels, so only the one that was looked
+    at last is there."""
+
+    def __init__(self, standing: Standing, receivers: Sequence[int]) -> None:
+        self._standing, self._receivers = standing, receivers
+        self._last = 0, self._make(0)
+
+    def __len__(self) -> int:
+        return 1 + len(self._standing.inside)
+
+    @overload
+    def __getitem__(self, index: int) -> RestartPoint: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[RestartPoint]: ...
+    def __getitem__(self, index: int | slice) -> RestartPoint | Sequence[RestartPoint]:
+        if isinstance(index, slice):
+            return [self[each] for each in range(len(self))[index]]
+        number = range(len(self))[index]
+        if number != self._last[0]:
+            self._last = number, self._make(number)
+        return self._last[1]
+
+    def _make(self, number: int) -> RestartPoint:
+        if not number:
+            return RestartPoint(self._standing.reached)
+        point = self._standing.inside[number - 1]
+        return RestartPoint(point.reached, unkept=self._by_receiver(point.sent))
+
+    def _by_receiver(self, sent: Mapping[int, OutputNumber]) -> dict[int, int]:
+        known = len(self._receivers)
+        return {
+            self._receivers[target] if target < known else _NOWHERE: number for target, number in sent.items()
+        }
+
+
 def _restart_points(
     topology: Topology,
     standings: Mapping[Origin, Standing],
     cursors: Mapping[Origin, Mapping[int, int]],
-) -> dict[int, list[RestartPoint]]:
-    """Of all instances by their channels, receivers first. Nothing of what they have sent is kept; all of it is
-    repeated."""
-    sinks = {origin: [RestartPoint(reached)] for origin, reached in cursors.items()}
-    operators: dict[Origin, list[RestartPoint]] = {}
+) -> dict[int, Sequence[RestartPoint]]:
+    """Of all instances by their channels, receivers first."""
+    found: dict[int, Sequence[RestartPoint]] = {
+        origin.channel: [RestartPoint(reached)] for origin, reached in cursors.items()
+    }
     for node in _receivers_first(topology):
+        receivers = [
+            Origin.of(reader.number, instance).channel
+            for reader in topology.downstream(node.number)
+            for instance in range(reader.parallelism)
+        ]
         for origin in (Origin.of(node.number, instance) for instance in range(node.parallelism)):
-            standing = standings.get(origin, Standing())
-            operators[origin] = [
-                RestartPoint(standing.reached),
-                *(
-                    RestartPoint(point.reached, unkept=_by_receiver(topology, origin, point))
-                    for point in standing.inside
-                ),
-            ]
-    return {origin.channel: points for origin, points in (sinks | operators).items()}
-
-
-def _by_receiver(topology: Topology, origin: Origin, point: Point) -> dict[int, int]:
-    sent: dict[int, int] = {}
-    for target, number in point.sent.items():
-        receiver = topology.receiver(origin.node, target)
-        channel = receiver.channel if receiver is not None else _NOWHERE
-        sent[channel] = max(number, sent.get(channel, number))
-    return sent
+            found[origin.channel] = _RestartPoints(standings.get(origin, Standing()), receivers)
+    return found
 
 
 def _needs(points: Iterable[Point]) -> dict[Origin, LogOffset]:

@@ -71,6 +71,10 @@ class ObservedQuery:
                 self._changed.wait_for(lambda: self._looked > looked or self._ending, _FRESH_SECONDS)
         return self._view
 
+    def last(self) -> dict[str, Any]:
+        """The same, without a new look: for a list of many."""
+        return self._view
+
     def _read(self) -> bool:
         return time.monotonic() - self._asked < _READ_FOR
 
@@ -176,14 +180,15 @@ class ObservedQuery:
                     return
 
 
-def _latencies(said: Mapping[str, Any]) -> dict[int, Histogram]:
-    found: dict[int, Histogram] = {}
-    for operator in said["operators"]:
-        for each in operator["instances"]:
-            if (latency := each["latency"]) is not None:
-                one = Histogram(latency["seconds"], latency["rows"], latency["sum"])
-                found.setdefault(operator["node"], Histogram(latency["seconds"])).add(one)
-    return found
+def _latencies(said: Mapping[str, Any]) -> dict[str, Histogram]:
+    return {
+        f"{operator['node']}/{each['instance']}": Histogram(
+            latency["seconds"], latency["rows"], latency["sum"]
+        )
+        for operator in said["operators"]
+        for each in operator["instances"]
+        if (latency := each["latency"]) is not None
+    }
 
 
 def _of(error: ClonosError, more: str = "") -> dict[str, str]:

@@ -8,8 +8,8 @@ out.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final, TypeAlias
 
@@ -21,6 +21,7 @@ Place: TypeAlias = str
 KEPT_SECONDS: Final = 600.0
 _WINDOW_SECONDS: Final = 5.0
 _LATELY_SECONDS: Final = 120.0
+_APART_SECONDS: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +34,18 @@ class Look:
     generation: int
     committed: int
     totals: Mapping[Place, int]
-    latencies: Mapping[int, Histogram] = field(default_factory=dict)
-    """By sink's node, of all rows that it has made visible since the servers began."""
+    latencies: Mapping[Place, Histogram] = field(default_factory=dict)
+    """Of all rows that an instance of a sink has made visible since the servers began."""
+
+    def after(self, before: Look) -> Look:
+        """With what an instance without a process had: its totals go on when it has one again."""
+        if before.server != self.server:
+            return self
+        return replace(
+            self,
+            totals={**before.totals, **self.totals},
+            latencies={**before.latencies, **self.latencies},
+        )
 
 
 @dataclass(slots=True)
@@ -44,6 +55,10 @@ class Rates:
     looks: deque[Look] = field(default_factory=deque)
 
     def add(self, look: Look) -> None:
+        if self.looks:
+            look = look.after(self.looks[-1])
+            if look.at - self.looks[-1].at < _APART_SECONDS and len(self.looks) > 1:
+                self.looks.pop()  # totals move once a second: a rate between the two would say nothing
         self.looks.append(look)
         while look.at - self.looks[0].at > KEPT_SECONDS:
             self.looks.popleft()
@@ -52,28 +67,33 @@ class Rates:
         """Rows a second, over the last few seconds; behind a pause between two looks, over the pause."""
         if not self.looks:
             return {}
-        return _between(self._since(_WINDOW_SECONDS), self.looks[-1])
+        *before, last = self._looks()
+        late = [look for look in before if last.at - look.at <= _WINDOW_SECONDS] or before[-1:]
+        found: dict[Place, float] = {}
+        for look in late:  # the first at which an instance was there
+            found = _between(look, last) | found
+        return found
 
     def latency(self) -> dict[int, dict[str, float]]:
         """By sink's node, in seconds, of the rows of the last two minutes; a sink that had none is not in it."""
+        lately: dict[int, Histogram] = {}
+        for place, total in (self.looks[-1].latencies if self.looks else {}).items():
+            known = [look for look in self._looks() if place in look.latencies]
+            of_place = total.since(_since(known, _LATELY_SECONDS).latencies[place])
+            if _node(place) in lately:
+                lately[_node(place)].add(of_place)
+            else:
+                lately[_node(place)] = of_place
         found = {}
-        for node, total in (self.looks[-1].latencies if self.looks else {}).items():
-            lately = total.since(self._since(_LATELY_SECONDS, node).latencies[node])
-            p50, p99 = lately.quantile(0.5), lately.quantile(0.99)
+        for node, of_sink in lately.items():
+            p50, p99 = of_sink.quantile(0.5), of_sink.quantile(0.99)
             if p50 is not None and p99 is not None:
                 found[node] = {"p50": p50, "p99": p99}
         return found
 
-    def _since(self, seconds: float, sink: int | None = None) -> Look:
-        """The first look of so long at the same server, of a sink at which it was there; behind a pause the look
-        before it."""
-        last, *before = [
-            each
-            for each in reversed(list(self.looks))
-            if each.server == self.looks[-1].server and (sink is None or sink in each.latencies)
-        ]
-        late = [each for each in before if last.at - each.at <= seconds]
-        return (late or before[:1] or [last])[-1]
+    def _looks(self) -> list[Look]:
+        """At the server of the last one."""
+        return [look for look in self.looks if look.server == self.looks[-1].server]
 
     def course(self) -> dict[int, list[tuple[float, float]]]:
         """By node, when, and how many rows a second came to all its instances."""
@@ -82,8 +102,7 @@ class Rates:
         for before, after in pairwise(looks):
             sums: dict[int, float] = {}
             for place, rate in _between(before, after).items():
-                node = int(place.partition("/")[0])
-                sums[node] = sums.get(node, 0.0) + rate
+                sums[_node(place)] = sums.get(_node(place), 0.0) + rate
             for node, rate in sums.items():
                 found.setdefault(node, []).append((after.at, rate))
         return found
@@ -119,5 +138,18 @@ def _between(before: Look, after: Look) -> dict[Place, float]:
     if before.server != after.server or seconds <= 0:
         return {}
     return {
-        place: max(0, total - before.totals.get(place, 0)) / seconds for place, total in after.totals.items()
+        place: max(0, total - before.totals[place]) / seconds
+        for place, total in after.totals.items()
+        if place in before.totals
     }
+
+
+def _since(looks: Sequence[Look], seconds: float) -> Look:
+    """The first look of the last so many seconds; behind a pause the look before it."""
+    *before, last = looks
+    late = [look for look in before if last.at - look.at <= seconds]
+    return (late or before[-1:] or [last])[0]
+
+
+def _node(place: Place) -> int:
+    return int(place.partition("/")[0])

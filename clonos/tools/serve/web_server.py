@@ -137,7 +137,7 @@ class _Handler(BaseHTTPRequestHandler):
             case ["static", name]:
                 self._static(name)
             case ["api", "queries"]:
-                views = (query.view() for query in self.server.queries)
+                views = (query.last() for query in self.server.queries)
                 self._json(
                     [
                         {"number": number, **{name: view[name] for name in ("checkpoint", "state")}}

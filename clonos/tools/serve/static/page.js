@@ -5,27 +5,32 @@ import { showGraph } from "./graph.js";
 import { parts, showTimeline, who } from "./timeline.js";
 
 const EVERY_MS = 1000;
+const PATIENCE_MS = 10_000;
 const SILENT_SECONDS = 10;
 const COLUMNS = ["operator", "instance", "process", "state", "epoch", "rows", "rows/s", "up", "memory", "log on disk",
   "state on disk", "spill", "standby", "dead letters"];
 const find = (id) => document.getElementById(id);
 let chosen = Number(new URLSearchParams(location.search).get("query") ?? 0);
+let next = 0;
 
 async function asked(path) {
-  const answer = await fetch(path);
+  const answer = await fetch(path, { signal: AbortSignal.timeout(PATIENCE_MS) });
   if (!answer.ok) throw new Error(await answer.text());
   return answer.json();
 }
 
 async function look() {
+  clearTimeout(next);
+  const query = chosen;
   try {
-    const [queries, view] = await Promise.all([asked("api/queries"), asked(`api/queries/${chosen}`)]);
-    show(queries, view);
+    const queries = await asked("api/queries");
+    const view = await asked(`api/queries/${query}`);
+    if (query === chosen) show(queries, view);
   } catch (error) {
     pill("no answer", "error");
-    find("facts").textContent = String(error.message ?? error);
+    find("facts").textContent = `${error.message ?? error}: what is below is as it was before`;
   }
-  setTimeout(look, EVERY_MS);
+  if (query === chosen) next = setTimeout(look, EVERY_MS);
 }
 
 function show(queries, view) {
@@ -53,14 +58,10 @@ function showQueries(queries) {
     button.addEventListener("click", () => {
       chosen = query.number;
       history.replaceState(null, "", `?query=${chosen}`);
-      lookNow();
+      look();
     });
     return button;
   }));
-}
-
-async function lookNow() {
-  show(await asked("api/queries"), await asked(`api/queries/${chosen}`));
 }
 
 function pill(text, level) {
