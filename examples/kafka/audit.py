@@ -8,7 +8,7 @@ import collections
 import json
 import sys
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 SERVERS = sys.argv[1] if len(sys.argv) > 1 else "kafka:19092"
 PATIENCE_S = 30.0
@@ -22,28 +22,32 @@ def messages(topic: str):
         found = consumer.list_topics(timeout=PATIENCE_S).topics.get(topic)
         if found is None:
             raise SystemExit(f"there is no topic {topic} at {SERVERS} yet")
-        numbers = found.partitions
-        consumer.assign([TopicPartition(topic, number, 0) for number in numbers])
+        consumer.assign([TopicPartition(topic, number, 0) for number in found.partitions])
         ended: set[int] = set()
-        while len(ended) < len(numbers):
+        while len(ended) < len(found.partitions):
             message = consumer.poll(PATIENCE_S)
             if message is None:
                 raise SystemExit(f"{SERVERS} does not answer")
-            if message.error():  # the end of a partition
+            if message.error() is None:
+                if message.partition() not in ended:
+                    yield message.key(), message.value()
+            elif message.error().code() == KafkaError._PARTITION_EOF:
                 ended.add(message.partition())
-            elif message.partition() not in ended:
-                yield message.key().decode(), message.value()
+            elif not message.error().retriable():
+                raise SystemExit(f"{topic} cannot be read: {message.error()}")
+    except KafkaException as error:
+        raise SystemExit(f"{SERVERS} does not answer: {error}") from None
     finally:
         consumer.close()
 
 
-decided: dict[str, list[tuple[int, int]]] = collections.defaultdict(list)
+decided: dict[bytes | None, list[tuple[int, int | None]]] = collections.defaultdict(list)
 for card, value in messages("decisions"):
     row = json.loads(value)
     decided[card].append((row["n"], row["amount"]))
-paid: dict[str, list[int]] = collections.defaultdict(list)
+paid: dict[bytes | None, list[int | None]] = collections.defaultdict(list)
 for card, value in messages("payments"):
-    paid[card].append(int(value))
+    paid[card].append(int(value) if value and value.isdigit() else None)  # as the query takes it
 
 wrong = [card for card, rows in decided.items() if rows != list(enumerate(paid[card][: len(rows)], start=1))]
 count = sum(map(len, decided.values()))

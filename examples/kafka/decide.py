@@ -15,7 +15,7 @@ def decide(key, row, ctx):
 spark = clonos.configure(SparkSession.builder, kafka=True).getOrCreate()
 source = spark.readStream.format("kafka").option("kafka.bootstrap.servers", KAFKA)
 payments = source.options(subscribe="payments", startingOffsets="earliest").load()
-payments = payments.selectExpr("string(key) AS card", "int(string(value)) AS amount")
+payments = payments.selectExpr("string(key) AS card", "try_cast(string(value) AS int) AS amount")
 decisions = clonos.causal(payments).groupBy("card")
 columns = "card string, n int, amount int, ok boolean, at timestamp"
 decisions = decisions.process(decide, columns, name="decide")

@@ -14,18 +14,27 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 SERVERS = sys.argv[1] if len(sys.argv) > 1 else "kafka:19092"
 PARTITIONS = 2
+AWAY = {KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN}
 
 
 def make_topics(*names: str) -> None:
     """Waits for the broker as long as it takes."""
     admin = AdminClient({"bootstrap.servers": SERVERS})
-    made = admin.create_topics([NewTopic(name, PARTITIONS) for name in names], operation_timeout=30)
-    for name, future in made.items():
-        try:
-            future.result()
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise SystemExit(f"the topic {name} cannot be made at {SERVERS}: {error}") from None
+    left = set(names)
+    while left:
+        made = admin.create_topics([NewTopic(name, PARTITIONS) for name in left], operation_timeout=30)
+        for name, future in made.items():
+            try:
+                future.result()
+                left.discard(name)
+            except KafkaException as error:
+                code = error.args[0].code()
+                if code == KafkaError.TOPIC_ALREADY_EXISTS:
+                    left.discard(name)
+                elif code not in AWAY:
+                    raise SystemExit(f"the topic {name} cannot be made at {SERVERS}: {error}") from None
+                else:
+                    print(f"{SERVERS} does not answer yet", flush=True)
 
 
 make_topics("payments", "decisions")

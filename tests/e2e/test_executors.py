@@ -92,7 +92,8 @@ def lose_executor(query: Any, setup: Run, cluster: Cluster, host: str) -> None:
 def test_every_executor_has_a_service_and_so_has_its_successor(
     cluster: Cluster, tmp_path: Path, mode: str
 ) -> None:
-    with on(cluster, {**ON_EXECUTORS, "spark.clonos.metrics.port": "0"}) as spark:
+    metrics = {"spark.clonos.metrics.port": "0", "spark.clonos.metrics.host": "localhost"}
+    with on(cluster, ON_EXECUTORS | metrics) as spark:
         setup = job(tmp_path, mode, feed_seconds=4.0, standby="hot")
         with running(spark, setup) as query:
             await_quarter(query, setup)
