@@ -566,6 +566,9 @@ class Crafted:
 
     BAD = "<img src=x onerror=\"document.title='taken over'\">"
 
+    def last(self) -> dict[str, Any]:
+        return self.view()
+
     def view(self) -> dict[str, Any]:
         at = time.time()
         event = {
