@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from clonos.environment import spark_jars
+from clonos.environment import spark_jars, spark_release
 from clonos.errors import ConfigurationError
 
 FOLDER: Final = Path(__file__).parent / "jars" / "kafka"
@@ -43,7 +43,9 @@ class Jar:
         return f"{self.artifact}-{self.version}.jar"
 
 
-# 4.2.0 is the newest connector that is published where 4.3.0 is not; it runs unchanged on Spark 4.3, in both modes.
+# 4.2.0 is the newest connector that is published where 4.3.0 is not; it runs unchanged on Spark 4.3, in both modes. In
+# Spark 4.1 a class that it extends has another constructor.
+_OWN_CONNECTOR: Final = ("4.1",)
 KAFKA_JARS: Final = (
     Jar(
         "org.apache.spark",
@@ -77,15 +79,23 @@ class FetchFailure(Exception):
 
 
 def kafka_jars() -> list[Path]:
-    """The connector's jars. Raises ConfigurationError where this installation lacks one, or has a damaged one."""
-    folder = FOLDER
+    """The connector's jars.
+
+    Raises ConfigurationError where one is missing or damaged, or does not run in the Spark that is installed.
+    """
+    folder, release, connector = FOLDER, spark_release(), KAFKA_JARS[0]
+    if release in _OWN_CONNECTOR:
+        raise ConfigurationError(
+            f"Spark {release} does not run the connector for Kafka in this installation, of {connector.version}",
+            hint="Leave kafka=True out and name that of your Spark: "
+            f"spark.jars.packages={connector.group}:{connector.artifact}:{release}.<patch>",
+        )
     for jar in KAFKA_JARS:
         if not has(folder, jar):
-            packages = ",".join(each.coordinates for each in KAFKA_JARS[:1])
             raise ConfigurationError(
                 f"Spark's connector for Kafka is not in this installation: {folder / jar.name} is missing or damaged",
                 hint=f"Run `{FETCH}` once where there is a network, or leave kafka=True out and name the connector to "
-                f"Spark: spark.jars.packages={packages}",
+                f"Spark: spark.jars.packages={connector.coordinates}",
             )
     return [folder / jar.name for jar in KAFKA_JARS]
 

@@ -1,4 +1,4 @@
-"""What this library needs from the machine: a Java runtime, the Spark release it was built for, the plugin's jar.
+"""What this library needs from the machine: a Java runtime, a Spark release it runs in, the plugin's jar.
 
 Pure look-ups; nothing is started or changed but `java -version` runs. The build hook uses the same look-up for
 the compiler, so what it imports is the standard library and two small modules of our own.
@@ -20,8 +20,11 @@ from clonos.errors import ConfigurationError
 from clonos.extras import needs
 
 JAVA_MINIMUM = 17
-SPARK_RELEASE = "4.3"
+SPARK_RELEASE = "4.3"  # the plugin is compiled against it
+# In these the same jar runs in micro-batch mode: Spark's exchange of Real-Time Mode begins with 4.3.
+MICROBATCH_RELEASES = ("4.1", "4.2")
 JAR_NAME = "clonos-spark-plugin.jar"
+_INSTALL = f"pip install 'pyspark=={SPARK_RELEASE}.*'"
 
 # Where package managers put a JDK without putting it on the PATH.
 _USUAL_HOMES = (
@@ -107,15 +110,32 @@ def java_install_command() -> str:
 
 
 def check_spark_version() -> str:
-    """The installed PySpark's version. Raises ConfigurationError unless it is the release this was built for."""
+    """The installed PySpark's version. Raises ConfigurationError unless a causal query runs in that release."""
     needs("pyspark", "a query")
     version = _pyspark_version()
-    if version.split(".")[:2] != SPARK_RELEASE.split("."):
+    if spark_release() not in (SPARK_RELEASE, *MICROBATCH_RELEASES):
         raise ConfigurationError(
-            f"PySpark {version} is installed; this library works with Spark {SPARK_RELEASE}",
-            hint=f"Run: pip install 'pyspark=={SPARK_RELEASE}.*'",
+            f"PySpark {version} is installed; this library works with Spark {SPARK_RELEASE}, and in micro-batch mode "
+            f"with {' and '.join(MICROBATCH_RELEASES)}",
+            hint=f"Run: {_INSTALL}",
         )
     return version
+
+
+def check_real_time() -> None:
+    """Raises ConfigurationError unless the installed PySpark has Real-Time Mode with exchanges."""
+    version = check_spark_version()
+    if spark_release() != SPARK_RELEASE:
+        raise ConfigurationError(
+            f"a query in real time takes Spark {SPARK_RELEASE}, and PySpark {version} is installed, whose Real-Time "
+            "Mode has no exchanges",
+            hint=f"Give trigger(processingTime='1 second'), or run: {_INSTALL}",
+        )
+
+
+def spark_release() -> str | None:
+    """The release of the installed PySpark, 4.3 for 4.3.1, or None where there is no PySpark."""
+    return None if find_spec("pyspark") is None else ".".join(_pyspark_version().split(".")[:2])
 
 
 def spark_jars() -> Path | None:

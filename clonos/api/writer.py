@@ -15,6 +15,7 @@ from clonos.api.query_error import CONDITION, described
 from clonos.api.query_parts import QueryParts
 from clonos.api.query_progress import QueryProgress
 from clonos.api.trigger import check_trigger
+from clonos.environment import check_real_time
 from clonos.errors import ClonosError, ConfigurationError, QueryDefinitionError
 from clonos.sinks.batch_sink import BatchSink
 from clonos.spark import source_progress
@@ -256,6 +257,7 @@ class CausalStreamWriter:
         location = checkpoint_location(self._spark, self._options[CHECKPOINT])
         mode = "realtime" if "realTime" in self._trigger else "microbatch"
         if mode == "realtime":
+            check_real_time()
             self._check_slots(compiled)
             tell_of_slow_exchanges(self._spark)
             check_streams(self._read())

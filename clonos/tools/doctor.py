@@ -16,8 +16,8 @@ from importlib import metadata
 from pathlib import Path
 
 from clonos import environment
-from clonos.connector_jars import FETCH, kafka_jars
-from clonos.errors import ClonosError
+from clonos.connector_jars import kafka_jars
+from clonos.errors import ClonosError, ConfigurationError
 
 PYTHON_MINIMUM = (3, 11)
 SHARED_MEMORY_WANTED = 256 << 20
@@ -75,8 +75,15 @@ def check_java() -> Finding:
 
 
 def check_spark() -> Finding:
-    """The PySpark release."""
-    return Finding(verdict=Verdict.OK, detail=environment.check_spark_version())
+    """The PySpark release, and whether it has both modes."""
+    version = environment.check_spark_version()
+    try:
+        environment.check_real_time()
+    except ConfigurationError as error:
+        return Finding(
+            verdict=Verdict.WARN, detail=f"{version}, micro-batch mode alone", remedy=error.hint or ""
+        )
+    return Finding(verdict=Verdict.OK, detail=version)
 
 
 def check_jar() -> Finding:
@@ -88,9 +95,9 @@ def check_kafka() -> Finding:
     """Spark's connector for Kafka, and the client that a Kafka sink uses."""
     try:
         jars = kafka_jars()
-    except ClonosError:
+    except ClonosError as error:
         detail = "no connector: a query that reads Kafka needs it, nothing else does"
-        return Finding(verdict=Verdict.WARN, detail=detail, remedy=f"run: {FETCH}")
+        return Finding(verdict=Verdict.WARN, detail=detail, remedy=error.hint or "")
     try:
         client = metadata.version("confluent-kafka")
     except metadata.PackageNotFoundError:

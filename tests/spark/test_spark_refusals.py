@@ -11,6 +11,7 @@ import pytest
 from streams import Place
 
 import clonos
+from clonos import environment
 from clonos.errors import ConfigurationError, InputError, QueryDefinitionError
 from clonos.spark import session as sessions
 
@@ -352,6 +353,19 @@ def test_a_real_time_query_needs_its_slots(place: Place, stream: Any) -> None:
     wide = stream.map(nothing, SCHEMA, name="wide", parallelism=20)
     with pytest.raises(ConfigurationError, match="this one needs 23 slots, there are 8"):
         place.start(wide, "realtime")
+
+
+def test_real_time_takes_a_release_that_has_exchanges_in_it(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.write([{"a": 1}])
+    stream = place.causal("a int").map(lambda row, ctx: row, "a int", name="kept", parallelism=1)
+    monkeypatch.setattr(environment, "_pyspark_version", lambda: "4.2.0")
+    with pytest.raises(ConfigurationError, match=r"takes Spark 4\.3, .* Give trigger\(processingTime="):
+        place.start(stream, "realtime")
+    assert not place.checkpoint.exists()
+    place.start(stream)
+    assert place.await_rows(1) == [{"a": 1}]
 
 
 def test_a_session_with_sparks_own_exchanges_is_told_what_they_do(

@@ -78,11 +78,25 @@ def test_a_java_home_that_is_too_old_is_an_error_not_passed_over(
         environment.java_home()
 
 
-@pytest.mark.parametrize("version", ["4.2.1", "5.0.0", "4.30.0"])
+@pytest.mark.parametrize("version", ["4.0.1", "4.4.0", "5.0.0", "4.30.0"])
 def test_another_spark_release_is_refused(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
     monkeypatch.setattr(environment.metadata, "version", lambda name: version)
-    with pytest.raises(ConfigurationError, match=f"PySpark {version} is installed"):
-        environment.check_spark_version()
+    for check in (environment.check_spark_version, environment.check_real_time):
+        with pytest.raises(ConfigurationError, match=rf"PySpark {version} is installed.*pyspark==4\.3"):
+            check()
+
+
+@pytest.mark.parametrize("version", ["4.1.1", "4.2.0", "4.2.3.dev1"])
+def test_an_earlier_release_has_one_mode(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+    monkeypatch.setattr(environment.metadata, "version", lambda name: version)
+    assert environment.check_spark_version() == version
+    with pytest.raises(
+        ConfigurationError, match=rf"takes Spark 4\.3, and PySpark {version} .*processingTime"
+    ):
+        environment.check_real_time()
+    finding = doctor.check_spark()
+    assert finding.verdict is doctor.Verdict.WARN
+    assert finding.detail.startswith(version) and "pyspark==4.3" in finding.remedy
 
 
 def test_a_missing_jar_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import pytest
 from clonos import cli, connector_jars
 from clonos.connector_jars import KAFKA_JARS, kafka_jars
 from clonos.errors import ConfigurationError
+from clonos.tools import doctor
 
 SETTINGS = """<ivysettings>
   <settings defaultResolver="here"/>
@@ -60,6 +61,18 @@ def test_a_missing_connector_is_fetched_as_the_hint_says(
         kafka_jars()
     assert cli.main(["kafka", "fetch"]) == 0
     kafka_jars()
+
+
+def test_a_release_that_does_not_run_the_connector_is_told_which_it_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connector_jars, "spark_release", lambda: "4.1")
+    with pytest.raises(
+        ConfigurationError, match=r"4\.1 does not run .*=org\.apache\.spark:spark-sql-kafka.*:4\.1\."
+    ):
+        kafka_jars()
+    finding = doctor.check_kafka()
+    assert finding.verdict is doctor.Verdict.WARN and "spark.jars.packages=" in finding.remedy
 
 
 def test_a_jar_with_another_checksum_is_refused(

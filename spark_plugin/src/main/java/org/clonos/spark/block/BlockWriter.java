@@ -17,7 +17,7 @@ import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.execution.arrow.ArrowFieldWriter;
 import org.apache.spark.sql.execution.arrow.ArrowWriter$;
 import org.apache.spark.sql.types.StructType;
-import org.apache.spark.sql.util.ArrowUtils;
+import org.clonos.spark.release.SparkCalls;
 
 /** Rows of a source to blocks. The vectors are used again for each block. */
 public final class BlockWriter implements AutoCloseable {
@@ -41,7 +41,7 @@ public final class BlockWriter implements AutoCloseable {
 
   /** The Arrow schema of rows on the wire: Spark's own mapping, times in UTC, no large variable-width types. */
   public static Schema arrow(StructType schema) {
-    return ArrowUtils.toArrowSchema(schema, "UTC", true, false, ArrowUtils.toArrowSchema$default$5());
+    return SparkCalls.toArrowSchema(schema, "UTC");
   }
 
   /** A block of rows, or, where there are none, of the watermark alone. */

@@ -17,8 +17,8 @@ import org.apache.spark.sql.streaming.StateOperatorProgress;
 import org.apache.spark.sql.streaming.StreamingQueryProgress;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
+import org.clonos.spark.release.SparkCalls;
 import org.clonos.spark.source.TickStream;
-import scala.collection.immutable.Set$;
 
 /**
  * The progress of a causal query: what Spark says of a batch, with what Spark cannot know, since all that it sees are
@@ -84,20 +84,14 @@ final class CausalProgress {
     custom.put("numOutputRows", totals.sent(operator));
     custom.put("numReplicasReplaced", totals.replaced(operator.node()));
     custom.put("numStandbysPromoted", totals.promoted(operator.node()));
-    return new StateOperatorProgress(
+    return SparkCalls.operatorProgress(
         operator.name(),
         totals.sum(operator, "entries"),
         totals.sum(operator, "updated"),
-        0,
         totals.sum(operator, "removed"),
-        0,
-        0,
-        0,
         totals.sum(operator, "dropped"),
         operator.parallelism(),
-        operator.parallelism(),
-        custom,
-        Set$.MODULE$.empty());
+        custom);
   }
 
   private SinkProgress sink(BatchTotals totals) {

@@ -39,6 +39,7 @@ final class LogPartitionReader implements SupportsRealTimeRead<InternalRow> {
     return false;
   }
 
+  /** In real time; an earlier Spark than 4.3, where queries have micro-batch mode alone, asks for another signature. */
   @Override
   public RecordStatus nextWithTimeout(Long timeoutMs) throws IOException {
     long deadline = System.nanoTime() + timeoutMs * 1_000_000;

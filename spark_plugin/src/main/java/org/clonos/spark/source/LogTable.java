@@ -2,7 +2,6 @@ package org.clonos.spark.source;
 
 import java.util.EnumSet;
 import java.util.Set;
-import org.apache.spark.sql.connector.catalog.CatalogV2Util;
 import org.apache.spark.sql.connector.catalog.Column;
 import org.apache.spark.sql.connector.catalog.MetadataColumn;
 import org.apache.spark.sql.connector.catalog.SupportsMetadataColumns;
@@ -17,6 +16,7 @@ import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import org.clonos.spark.release.SparkCalls;
 
 /**
  * The log as a table. A record's identity is there twice: as the columns {@code partition} and {@code position}, and
@@ -51,7 +51,7 @@ final class LogTable implements Table, SupportsRead, SupportsMetadataColumns {
 
   @Override
   public Column[] columns() {
-    return CatalogV2Util.structTypeToV2Columns(SCHEMA, false);
+    return SparkCalls.columns(SCHEMA);
   }
 
   @Override

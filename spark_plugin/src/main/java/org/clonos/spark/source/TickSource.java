@@ -3,7 +3,6 @@ package org.clonos.spark.source;
 import java.util.EnumSet;
 import java.util.Map;
 import java.util.Set;
-import org.apache.spark.sql.connector.catalog.CatalogV2Util;
 import org.apache.spark.sql.connector.catalog.Column;
 import org.apache.spark.sql.connector.catalog.SupportsRead;
 import org.apache.spark.sql.connector.catalog.Table;
@@ -16,6 +15,7 @@ import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import org.clonos.spark.release.SparkCalls;
 
 /**
  * No rows, but every second a reason for a micro-batch, so that timers fire while nothing arrives: what Spark does for its
@@ -47,7 +47,7 @@ public final class TickSource implements TableProvider {
 
     @Override
     public Column[] columns() {
-      return CatalogV2Util.structTypeToV2Columns(SCHEMA, false);
+      return SparkCalls.columns(SCHEMA);
     }
 
     @Override

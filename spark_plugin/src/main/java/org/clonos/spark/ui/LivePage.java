@@ -3,7 +3,7 @@ package org.clonos.spark.ui;
 import jakarta.servlet.http.HttpServletRequest;
 import org.apache.spark.ui.UIUtils;
 import org.apache.spark.ui.WebUIPage;
-import scala.Option;
+import org.clonos.spark.release.SparkCalls;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 import scala.xml.Node;
@@ -25,6 +25,6 @@ final class LivePage extends WebUIPage {
   public Seq<Node> render(HttpServletRequest request) {
     String address = UIUtils.prependBaseUri(request, CausalTab.livePath(), "");
     Seq<Node> frame = CollectionConverters.asScala(java.util.List.<Node>of(new Unparsed(FRAME.formatted(address)))).toSeq();
-    return UIUtils.headerSparkPage(request, "Causal queries", () -> frame, tab, Option.empty(), false, false, false);
+    return SparkCalls.headerSparkPage(request, "Causal queries", () -> frame, tab);
   }
 }
