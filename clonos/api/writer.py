@@ -257,10 +257,7 @@ class CausalStreamWriter:
         location = checkpoint_location(self._spark, self._options[CHECKPOINT])
         mode = "realtime" if "realTime" in self._trigger else "microbatch"
         if mode == "realtime":
-            check_real_time()
-            self._check_slots(compiled)
-            tell_of_slow_exchanges(self._spark)
-            check_streams(self._read())
+            self._check_real_time(compiled)
         if compiled.only_named():
             require_plugin(self._spark, _NUMBERED)
         coordinator = Coordinator(
@@ -339,6 +336,12 @@ class CausalStreamWriter:
             query.stop()
             raise
         return query
+
+    def _check_real_time(self, compiled: Compiled) -> None:
+        check_real_time()
+        self._check_slots(compiled)
+        tell_of_slow_exchanges(self._spark)
+        check_streams(self._read())
 
     def _check_slots(self, compiled: Compiled) -> None:
         needed, taken, there = compiled.slots_needed(), taken_slots(self._spark), slots(self._spark)

@@ -153,7 +153,9 @@ LIMITS: dict[str, str] = {
     "Spark Connect sessions": """
         spark/test_spark_refusals.py::test_only_a_streaming_dataframe_of_this_session
         spark/test_spark_refusals.py::test_a_session_without_the_plugin_or_with_speculation
-        tools/test_command.py::test_another_spark_release_is_refused""",
+        tools/test_command.py::test_another_spark_release_is_refused
+        tools/test_command.py::test_an_earlier_release_has_one_mode
+        spark/test_spark_refusals.py::test_real_time_takes_a_release_that_has_exchanges_in_it""",
     "Fault tolerance of the Spark driver": "e2e/test_driver.py::test_a_killed_driver_is_continued",
 }
 NAMED = re.compile(r"`(?:tests/)?((?:\w+/)*test_\w+\.py)(?:::(test_\w+))?`")
