@@ -76,7 +76,8 @@ public final class QuerySession {
     synchronized (field(AWAITED).get(user.streams())) { // who waits sees the error, not what Spark's last query had
       user.streams().notifyQueryTermination(last);
       if (error != null) {
-        Throwable cause = last.exception().isEmpty() ? null : last.exception().get();
+        // Spark 4.1 cannot write one that has no cause.
+        Throwable cause = last.exception().isEmpty() ? new IllegalStateException(error) : last.exception().get();
         field("lastTerminatedQueryException")
             .set(
                 user.streams(),
