@@ -23,7 +23,7 @@ TESTS = (
     "tests/spark/test_spark_tab.py",
     "tests/spark/test_spark_types.py",
 )
-PACKAGES = "--packages org.apache.spark:spark-sql-kafka-0-10_2.13:{} pyspark-shell"
+PACKAGES = "--conf spark.jars.packages=org.apache.spark:spark-sql-kafka-0-10_2.13:{} pyspark-shell"
 
 
 def python(root: Path, environment: dict[str, str], *arguments: str) -> str:
