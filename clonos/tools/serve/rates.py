@@ -67,19 +67,18 @@ class Rates:
         """Rows a second, over the last few seconds; behind a pause between two looks, over the pause."""
         if not self.looks:
             return {}
-        *before, last = self._looks()
-        late = [look for look in before if last.at - look.at <= _WINDOW_SECONDS] or before[-1:]
         found: dict[Place, float] = {}
-        for look in late:  # the first at which an instance was there
-            found = _between(look, last) | found
+        for look in _lately(self._looks(), _WINDOW_SECONDS):  # the first at which an instance was there
+            found = _between(look, self.looks[-1]) | found
         return found
 
     def latency(self) -> dict[int, dict[str, float]]:
         """By sink's node, in seconds, of the rows of the last two minutes; a sink that had none is not in it."""
         lately: dict[int, Histogram] = {}
-        for place, total in (self.looks[-1].latencies if self.looks else {}).items():
-            known = [look for look in self._looks() if place in look.latencies]
-            of_place = total.since(_since(known, _LATELY_SECONDS).latencies[place])
+        looks = self._looks()
+        for place, total in (looks[-1].latencies if looks else {}).items():
+            known = [look for look in looks if place in look.latencies]
+            of_place = total.since(_lately(known, _LATELY_SECONDS)[0].latencies[place])
             if _node(place) in lately:
                 lately[_node(place)].add(of_place)
             else:
@@ -144,11 +143,11 @@ def _between(before: Look, after: Look) -> dict[Place, float]:
     }
 
 
-def _since(looks: Sequence[Look], seconds: float) -> Look:
-    """The first look of the last so many seconds; behind a pause the look before it."""
+def _lately(looks: Sequence[Look], seconds: float) -> Sequence[Look]:
+    """What the last look may be compared with, at least one: the looks of the last so many seconds, behind a pause the
+    one before it, and where there is no other itself."""
     *before, last = looks
-    late = [look for look in before if last.at - look.at <= seconds]
-    return (late or before[-1:] or [last])[0]
+    return [look for look in before if last.at - look.at <= seconds] or before[-1:] or [last]
 
 
 def _node(place: Place) -> int:
