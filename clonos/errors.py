@@ -187,6 +187,12 @@ class ResumeFailed(ClonosError):
     retryable = True
 
 
+class RollbackNeeded(ClonosError):
+    """A process is lost, and with the query's recovery none takes its place alone: all instances go back together."""
+
+    retryable = True
+
+
 class RecoveryTimeout(ClonosError):
     """Recovery did not finish within its deadline."""
 

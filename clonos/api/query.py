@@ -123,7 +123,7 @@ class CausalQuery:
             policy = RestartPolicy(
                 limit=self._settings.restart_limit,
                 backoff=self._settings.restart_backoff,
-                committed=self._coordinator.committed(),
+                progress=self._coordinator.progress,
                 repeats_output=self._settings.on_gap is OnGap.AT_LEAST_ONCE,
             )
             error = self._wait_for_end()
@@ -134,7 +134,7 @@ class CausalQuery:
                         hint="A new session continues the query from its checkpoint",
                     )
                     return
-                again = policy.failed(error, self._coordinator.committed())
+                again = policy.failed(error, self._coordinator.progress)
                 if again is None or error is self._ending.error:
                     self._error = self._coordinator.named(error)
                     return

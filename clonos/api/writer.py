@@ -256,6 +256,7 @@ class CausalStreamWriter:
             )
         location = checkpoint_location(self._spark, self._options[CHECKPOINT])
         mode = "realtime" if "realTime" in self._trigger else "microbatch"
+        compiled.check_recovery(realtime=mode == "realtime")
         if mode == "realtime":
             self._check_real_time(compiled)
         if compiled.only_named():

@@ -11,6 +11,7 @@ from clonos.protocol.destination import Destinations
 from clonos.protocol.frontier import Column, numbers_of
 from clonos.protocol.ids import LogOffset, OutputNumber
 from clonos.protocol.ingestion import Ingested
+from clonos.protocol.recovery.marker import Marker
 
 Row = tuple[Any, ...]
 
@@ -93,6 +94,8 @@ class Bundle:
     """By channel, what its sender has said of event time behind these records. Records may be none."""
     ingested: Sequence[Ingested] = ()
     """When the records entered the query, in their order."""
+    markers: Sequence[Marker] = ()
+    """In their order."""
 
     @classmethod
     def joined(cls, bundles: Sequence[Bundle]) -> Bundle:

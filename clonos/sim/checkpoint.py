@@ -7,19 +7,23 @@ over one that a predecessor was still writing.
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from typing import Generic, Protocol, TypeVar
 
 from clonos.errors import Fenced, ResumeFailed, SnapshotCorrupt
 from clonos.protocol.channel_numbering import Page
 from clonos.protocol.engine.instance import InstanceSnapshot
 from clonos.protocol.fence import LOWEST_FENCE, Fence, Generation
-from clonos.protocol.ids import NO_EPOCH, Epoch, LogOffset, Origin, epoch_before
+from clonos.protocol.ids import LOG_BEGIN, NO_EPOCH, Epoch, LogOffset, Origin, epoch_before
 from clonos.protocol.line import snapshot_name
 from clonos.protocol.line.recovery_line import Point, RecoveryLine, Resume, since_of
 from clonos.protocol.line.snapshot_name import Since, SnapshotName
 from clonos.protocol.line.unrecorded_commit import UnrecordedCommit
+from clonos.protocol.recovery.coordinated.held_output import SinkCheckpoint
+from clonos.protocol.recovery.coordinated.sink_progress import SinkEnd
 from clonos.protocol.roles.leadership import Claim, Lease
 from clonos.protocol.source_channels import Numbered
 
@@ -50,13 +54,49 @@ class Snapshot:
         )
 
 
-class Snapshots:
+@dataclass(frozen=True, slots=True)
+class SinkSnapshot:
+    """A checkpoint of a sink's instance that holds output."""
+
+    name: SnapshotName
+    content: bytes
+    damaged: bool = False
+
+    @property
+    def checkpoint(self) -> SinkCheckpoint:
+        checkpoint: SinkCheckpoint = pickle.loads(self.content)
+        return checkpoint
+
+    @property
+    def point(self) -> Point:
+        return Point(str(self.name), LOG_BEGIN, {}, self.checkpoint.covered)
+
+    @property
+    def end(self) -> SinkEnd:
+        return SinkEnd(str(self.name), self.checkpoint)
+
+
+class Kept(Protocol):
+    """What a snapshot store knows of a snapshot."""
+
+    @property
+    def name(self) -> SnapshotName: ...
+    @property
+    def damaged(self) -> bool: ...
+    @property
+    def point(self) -> Point: ...
+
+
+KeptT = TypeVar("KeptT", bound=Kept)
+
+
+class SnapshotStore(Generic[KeptT]):
     """The snapshots of one instance."""
 
     def __init__(self, origin: Origin) -> None:
         self.origin = origin
         self.claimed = LOWEST_FENCE
-        self.kept: dict[SnapshotName, Snapshot] = {}
+        self.kept: dict[SnapshotName, KeptT] = {}
 
     def claim(self, fence: Fence) -> None:
         self.check(fence)
@@ -69,7 +109,7 @@ class Snapshots:
                 f"the state of {self.origin} was taken over: its fence is {self.claimed:x}, not {fence:x}"
             )
 
-    def write(self, snapshot: Snapshot) -> None:
+    def write(self, snapshot: KeptT) -> None:
         """The manifest is there. Whether its writer may still do this was checked before it was sent."""
         self.kept[snapshot.name] = snapshot
         self._drop(snapshot_name.superseded(self.kept, snapshot.name))
@@ -81,8 +121,8 @@ class Snapshots:
         fence: Fence,
         since: Since | None,
         final_only: bool,
-        usable: Callable[[Snapshot], bool],
-    ) -> Snapshot | None:
+        usable: Callable[[KeptT], bool],
+    ) -> KeptT | None:
         """Where a replacement that is to run `epoch` may start from."""
         if not final_only:
             for name in snapshot_name.in_epoch(self.kept, epoch):
@@ -90,16 +130,16 @@ class Snapshots:
                     return self.kept[name]
         return self.beginning(epoch, fence, since)
 
-    def beginning(self, epoch: Epoch, fence: Fence, since: Since | None) -> Snapshot | None:
+    def beginning(self, epoch: Epoch, fence: Fence, since: Since | None) -> KeptT | None:
         """Where the attempt of `fence` began `epoch`."""
         return self.resumed(epoch, fence) or self.final(epoch_before(epoch), since)
 
-    def resumed(self, epoch: Epoch, fence: Fence) -> Snapshot | None:
+    def resumed(self, epoch: Epoch, fence: Fence) -> KeptT | None:
         """Where it resumed, if it did so inside the epoch. Raises ResumeFailed."""
         found = snapshot_name.resumed(self.kept, epoch, fence)
         return self._whole(found[0]) if found else None
 
-    def named(self, text: str) -> Snapshot | None:
+    def named(self, text: str) -> KeptT | None:
         """Raises ResumeFailed."""
         return next((self._whole(name) for name in self.kept if str(name) == text), None)
 
@@ -108,7 +148,10 @@ class Snapshots:
         names = snapshot_name.of_newest_attempt(self.kept, epoch, self.claimed)
         return [self.kept[name].point for name in names]
 
-    def final(self, epoch: Epoch, since: Since | None) -> Snapshot | None:
+    def inside_of_all_attempts(self, epoch: Epoch) -> list[Point]:
+        return [self.kept[name].point for name in snapshot_name.of_all_attempts(self.kept, epoch)]
+
+    def final(self, epoch: Epoch, since: Since | None) -> KeptT | None:
         """How it stood at the end of `epoch`, or of the last one before that it ran. Raises SnapshotCorrupt."""
         names = snapshot_name.ends(self.kept, epoch, since)
         if not names:
@@ -120,12 +163,12 @@ class Snapshots:
             )
         return found
 
-    def _whole(self, name: SnapshotName) -> Snapshot:
+    def _whole(self, name: SnapshotName) -> KeptT:
         if self.kept[name].damaged:
             raise ResumeFailed(f"the snapshot of {self.origin} inside epoch {name.epoch} is damaged")
         return self.kept[name]
 
-    def binding(self, epoch: Epoch, fence: Fence) -> Snapshot | None:
+    def binding(self, epoch: Epoch, fence: Fence) -> KeptT | None:
         """How an attempt before that of `fence` has ended `epoch`, where it has to end alike."""
         found = snapshot_name.binding(self.kept, epoch, fence)
         return self.kept[found[0]] if found else None
@@ -140,6 +183,14 @@ class Snapshots:
     def _drop(self, names: list[SnapshotName]) -> None:
         for name in names:
             del self.kept[name]
+
+
+class Snapshots(SnapshotStore[Snapshot]):
+    """Of an operator's instance."""
+
+
+class SinkSnapshots(SnapshotStore[SinkSnapshot]):
+    """Of a sink's instance that holds output."""
 
 
 @dataclass
@@ -160,11 +211,29 @@ class Checkpoint:
     hosts: dict[int, dict[str, str]] = field(default_factory=dict)  # memberships, of each start
     effects: bool = False  # an instance has acted on the outside
     _snapshots: dict[Origin, Snapshots] = field(default_factory=dict)
+    _sink_snapshots: dict[Origin, SinkSnapshots] = field(default_factory=dict)
 
     def snapshots(self, origin: Origin) -> Snapshots:
         if origin not in self._snapshots:
             self._snapshots[origin] = Snapshots(origin)
         return self._snapshots[origin]
+
+    def sink_snapshots(self, origin: Origin) -> SinkSnapshots:
+        """Of a sink's instance that holds output."""
+        if origin not in self._sink_snapshots:
+            self._sink_snapshots[origin] = SinkSnapshots(origin)
+        return self._sink_snapshots[origin]
+
+    def any_snapshots(self, origin: Origin) -> Snapshots | SinkSnapshots:
+        """Of an operator's instance, or of a sink's that holds output."""
+        return self._sink_snapshots.get(origin) or self.snapshots(origin)
+
+    def sink_ends(self, epoch: Epoch) -> dict[Origin, SinkEnd]:
+        """How sinks' instances that hold output stood at the end of an epoch that has committed."""
+        found = {
+            origin: kept.final(epoch, self.since(origin)) for origin, kept in self._sink_snapshots.items()
+        }
+        return {origin: snapshot.end for origin, snapshot in found.items() if snapshot is not None}
 
     def since(self, origin: Origin) -> Since | None:
         """Which snapshots of an instance count, by the last start of the query."""

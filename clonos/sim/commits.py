@@ -13,6 +13,7 @@ from clonos.protocol.line.commit_record import CommitRecord, Ended
 from clonos.protocol.line.final_snapshot import FinalSnapshot, FinalSnapshots
 from clonos.protocol.line.recovery_line import RecoveryLine
 from clonos.protocol.line.unrecorded_commit import UnrecordedCommit
+from clonos.protocol.recovery.coordinated.sink_progress import with_held
 from clonos.protocol.roles.commit_records import shown_commit
 from clonos.protocol.topology import NodeKind
 
@@ -37,7 +38,7 @@ class Commits:
             epoch=epoch,
             generation=generation,
             ends=ends,
-            cursors={origin: dict(place.cursors) for origin, place in self._world.sinks.items()},
+            cursors=self._cursors(epoch),
             offsets=written(self._checkpoint.offsets[epoch]),
             commits=_COMMIT,
         )
@@ -62,12 +63,17 @@ class Commits:
             commits=dict.fromkeys(self._checkpoint.commits, _COMMIT),
             kept=self._kept,
             shown=self._shown,
-            cursors={origin: place.cursors for origin, place in self._world.sinks.items()},
+            cursors=self._cursors(self._checkpoint.settled),
             snapshots={
                 origin: list(map(str, self._checkpoint.snapshots(origin).kept))
                 for origin in self._world.plan.dataflow.instances(NodeKind.OPERATOR)
             },
         )
+
+    def _cursors(self, epoch: Epoch) -> dict[Origin, dict[int, int]]:
+        """Of the sinks, which may hold output of an epoch that has committed."""
+        cursors = {origin: place.cursors for origin, place in self._world.sinks.items()}
+        return with_held(cursors, self._checkpoint.sink_ends(epoch))
 
     def repair(self, record: CommitRecord) -> None:
         self._world.trace("driver", f"writes Spark's commit of epoch {record.epoch} again")

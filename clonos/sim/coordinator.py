@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 from clonos.errors import CheckpointMismatch, ClonosError, Fenced
 from clonos.protocol.fence import Fence, Generation
 from clonos.protocol.ids import LOG_BEGIN, Epoch, LogOffset, Origin, epoch_after
-from clonos.protocol.line.recovery_line import Point, RecoveryLine
+from clonos.protocol.line.recovery_line import Point, RecoveryLine, Resume
 from clonos.protocol.line.sink_trim import Page
 from clonos.protocol.recovery.causal.delta import still_needed
 from clonos.protocol.recovery.causal.holding import HolderReply, Index, told
+from clonos.protocol.recovery.coordinated.rounds import RoundCoordinator, StoredRound
+from clonos.protocol.recovery.coordinated.sink_progress import SinkEnd
 from clonos.protocol.roles.commit_records import CommitRecords
 from clonos.protocol.roles.query_coordinator import QueryCoordinator
 from clonos.protocol.topology import NodeKind
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from clonos.sim.world import World
 
 POLL = 8_000
+ROUNDS_POLL = 2_000
 
 
 class ProgramRefused(Exception):
@@ -40,7 +43,8 @@ class Coordinator(QueryCoordinator):
 
     def __init__(self, world: World, driver: Driver) -> None:
         topology = world.plan.dataflow.topology
-        super().__init__(topology, is_realtime=world.plan.realtime)
+        super().__init__(topology, is_realtime=world.plan.realtime, recovery=world.plan.recovery)
+        self._rounds: RoundCoordinator | None = None
         self.channels = Channels(world, driver)
         self._records = CommitRecords(Commits(world), topology)
         self._world = world
@@ -53,6 +57,27 @@ class Coordinator(QueryCoordinator):
 
     def launch(self) -> None:
         self._world.kernel.after(POLL, self._driver.call, self._watch)
+        if not self._recovery.repeats:
+            self._world.kernel.after(POLL, self._driver.call, self._exchange_rounds)
+
+    def _exchange_rounds(self) -> None:
+        """Now and then each server is told how far the rounds are, and tells what is stored."""
+        if self._rounds is not None:
+            generation = self.generation
+            said = self._rounds.look(self._world.kernel.now / 1e6, self.forgotten)
+            for delay in self._world.faults.deliveries("rounds"):
+                self._world.kernel.after(
+                    delay, self._world.tell_rounds, generation, said, partial(self._hear_stored, generation)
+                )
+        self._world.kernel.after(ROUNDS_POLL, self._driver.call, self._exchange_rounds)
+
+    def _hear_stored(self, generation: Generation, stored: Mapping[Origin, StoredRound]) -> None:
+        delay = self._world.choices.schedule.randint(10, 500)
+        self._world.kernel.after(delay, self._driver.call, self._take_stored, generation, stored)
+
+    def _take_stored(self, generation: Generation, stored: Mapping[Origin, StoredRound]) -> None:
+        if generation == self.generation and self._rounds is not None:
+            self._rounds.told(stored)
 
     def _watch(self) -> None:
         if self._driver.is_reachable:
@@ -116,10 +141,28 @@ class Coordinator(QueryCoordinator):
     def cursors(self) -> Mapping[Origin, Mapping[int, int]]:
         return {origin: place.cursors for origin, place in self._world.sinks.items()}
 
+    def sink_ends(self, epoch: Epoch) -> Mapping[Origin, SinkEnd]:
+        return self._checkpoint.sink_ends(epoch)
+
+    def all_snapshots_inside(self, epoch: Epoch) -> Mapping[Origin, Sequence[Point]]:
+        return {
+            origin: self._checkpoint.any_snapshots(origin).inside_of_all_attempts(epoch)
+            for origin in self._topology.instances(NodeKind.OPERATOR, NodeKind.SINK)
+        }
+
+    def snapshots_named(self, resumes: Mapping[Origin, Resume]) -> Mapping[Origin, Point]:
+        found = {
+            origin: self._checkpoint.any_snapshots(origin).named(resume.name)
+            for origin, resume in resumes.items()
+        }
+        return {origin: snapshot.point for origin, snapshot in found.items() if snapshot is not None}
+
     def keep_line(self, line: RecoveryLine) -> None:
+        instances = self._topology.instances(NodeKind.OPERATOR, NodeKind.SINK)
+        self._rounds = RoundCoordinator(instances, interval=self._world.plan.round_interval)
         self._checkpoint.lines[line.generation] = line
         self._world.checks.truncation.query_begins(line.generation, line.epoch)
-        self._world.checks.orphans.line_drawn(line)
+        self._world.checks.line_drawn(line)
         self._world.copies_checkpoint()
 
     # ----------------------------------------------------------------- commits

@@ -23,7 +23,7 @@ from clonos.sim.kernel import Process, Steps
 from clonos.sim.leaders import Leaders
 from clonos.sim.leases import Leased
 from clonos.sim.plan import Fault
-from clonos.sim.records import Mark, Record
+from clonos.sim.records import Given
 from clonos.sim.task import Task
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Driver(Process):
         self._inbox: deque[Lost] = deque()
         self._running: dict[Origin, Task] = {}
         self._began: dict[Origin, tuple[int, Epoch]] = {}  # by which start, and in which epoch
-        self._files: dict[Origin, list[tuple[int, Record | Mark]]] = {}
+        self._files: dict[Origin, list[tuple[int, Given]]] = {}
         self._written_at: dict[Origin, int] = {}
         self._lost_files: set[Origin] = set()
         self._late_commit: int | None = None
@@ -83,7 +83,7 @@ class Driver(Process):
 
     def _run(self) -> Steps:
         timeouts = Counter[int]()
-        policy = RestartPolicy(limit=PATIENCE, backoff=0, committed=self._checkpoint.committed)
+        policy = RestartPolicy(limit=PATIENCE, backoff=0, progress=self._checkpoint.committed)
         is_taken_over = False
         while True:
             try:
@@ -373,7 +373,7 @@ class Driver(Process):
             each for each in self.world.plan.dataflow.instances(NodeKind.OPERATOR) if each.node in upstream
         }
 
-    def _input_of(self, origin: Origin) -> list[tuple[int, list[Record | Mark]]]:
+    def _input_of(self, origin: Origin) -> list[tuple[int, list[Given]]]:
         """By channel, the records of the shuffle files that are for this instance."""
         found = []
         topology = self.world.plan.dataflow.topology

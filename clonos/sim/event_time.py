@@ -14,7 +14,7 @@ from clonos.protocol.engine.instance import Row
 from clonos.protocol.event_time import later
 from clonos.protocol.ids import NodeId
 from clonos.protocol.topology import Node, NodeKind
-from clonos.sim.records import Mark, Record, Rows
+from clonos.sim.records import Given, Mark, Record, Rows
 
 if TYPE_CHECKING:
     from clonos.sim.plan import Plan
@@ -50,14 +50,14 @@ def event_inputs(plan: Plan, node: Node) -> tuple[EventInput, ...]:
     )
 
 
-def with_marks(plan: Plan, source: NodeId, sent: list[tuple[int, Record]]) -> list[tuple[int, Record | Mark]]:
+def with_marks(plan: Plan, source: NodeId, sent: list[tuple[int, Record]]) -> list[tuple[int, Given]]:
     """What a partition of a source gives, in its order, by destination."""
     if not plan.event_time or not sent:
         return [*sent]
     rng = Random(f"{plan.seed}/{sent[0][1].position}/{len(sent)}")
     readers = plan.dataflow.topology.downstream(source)
     destinations = range(sum(reader.parallelism for reader in readers))
-    given: list[tuple[int, Record | Mark]] = []
+    given: list[tuple[int, Given]] = []
     reached: int | None = None
     for at, (to, record) in enumerate(sent):
         given.append((to, record))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from clonos.protocol.engine.instance import Bundle
 from clonos.protocol.roles.conduit_model import Output
-from clonos.sim.records import Mark, Record
+from clonos.sim.records import Mark, Record, RoundMark
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,4 +21,4 @@ class OutputFrame:
 
     output: Output
     records: tuple[tuple[int, Record], ...]  # destination, record
-    marks: tuple[tuple[int, Mark], ...] = ()  # behind them
+    marks: tuple[tuple[int, Mark | RoundMark], ...] = ()  # behind them

@@ -32,6 +32,9 @@ from clonos.protocol.ports import InstancePorts
 from clonos.protocol.recovery.causal.causal_log import Segment
 from clonos.protocol.recovery.causal.own_log import Writer
 from clonos.protocol.recovery.causal.retrieval import OpenedLog, Recovered
+from clonos.protocol.recovery.choice import instance_policy, senders_of
+from clonos.protocol.recovery.coordinated.rounds import StoredRound
+from clonos.protocol.recovery.marker import Round
 from clonos.protocol.recovery.quarantine import CandidateRecord
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.conduit_model import Checkpointed, Output, PassedOver
@@ -53,7 +56,7 @@ from clonos.sim.frames import OutputFrame
 from clonos.sim.kernel import Died, Steps
 from clonos.sim.operator import Ledger, Outside, Uses, key_column, routing_key
 from clonos.sim.partitions import Place
-from clonos.sim.records import Mark, Record, Rows, Tag
+from clonos.sim.records import Mark, Record, RoundMark, Rows, Tag
 from clonos.sim.trace import Restored
 
 if TYPE_CHECKING:
@@ -90,6 +93,7 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
             self._node.name,
             replica.origin,
             self,
+            instance_policy(world.plan.recovery, senders_of(world.plan.dataflow.topology, self._node.number)),
             may_have_moved=world.may_have_moved,
             crash_marks=CrashMarks(marks, start=world.driver.name, pid=replica.number),
             snapshot_limits=ALWAYS_DUE,
@@ -320,6 +324,7 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
             event_inputs=event_inputs(plan, node),
             watermark_of=watermark_of if plan.event_time else None,
             programs=operator,
+            recording=plan.recovery.repeats,
         )
         return Instance(config, operator, services, ports)
 
@@ -446,6 +451,19 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
 
     def send_checkpointed(self, acked_input: int, log_offset: LogOffset) -> None:
         self._replica.send(Checkpointed(acked_input, log_offset))
+
+    # ------------------------------------------------------- rounds of checkpoints
+
+    def send_marker(self, round: Round) -> Steps:
+        yield from self._replica.pause("sends a marker")
+        readers = self._world.plan.dataflow.topology.downstream(self._node.number)
+        marks = tuple((to, RoundMark(round)) for to in range(sum(reader.parallelism for reader in readers)))
+        acked, emitted = self.session.acked_input, self.live.emitted_output
+        output = Output(acked, emitted, self.live.log_offset, b"", 0, NO_OUTPUT, NO_OUTPUT)
+        self._replica.send(OutputFrame(output, (), marks))
+
+    def round_stored(self, stored: StoredRound) -> None:
+        self._replica.round_stored(stored)
 
     # ----------------------------------------------------------------- snapshots
 

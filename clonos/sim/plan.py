@@ -13,6 +13,7 @@ from random import Random
 
 from clonos.protocol.ids import NodeId
 from clonos.protocol.recovery.causal.delta_journal import FULL
+from clonos.protocol.recovery.recovery_kind import RecoveryKind
 from clonos.sim.dataflow import Dataflow, draw_dataflow
 
 
@@ -156,6 +157,8 @@ class Plan:
     first_position: int = 0  # of every source partition, unless its last would be beyond the last there is
     other_sinks: SinkKind | None = None  # of the other ones; None: as the first
     late_trims: bool = False  # pages of a truncation reach the sinks late, twice, or not at all
+    recovery: RecoveryKind = RecoveryKind.CAUSAL
+    round_interval: float = 0.01  # seconds
 
     @property
     def sink_kinds(self) -> dict[NodeId, SinkKind]:

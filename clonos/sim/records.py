@@ -10,11 +10,12 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from clonos.protocol.engine.instance import Row
 from clonos.protocol.ids import LogOffset, Origin
 from clonos.protocol.ingestion import UNKNOWN
+from clonos.protocol.recovery.marker import Round
 
 
 class Tag(NamedTuple):
@@ -43,6 +44,17 @@ class Mark:
 
     watermark: int
     channel: int | None = None  # as that of a record
+
+
+@dataclass(frozen=True, slots=True)
+class RoundMark:
+    """The marker of a round, behind the records before it on a channel."""
+
+    round: Round
+
+
+Given: TypeAlias = Record | Mark | RoundMark
+"""What goes over an exchange."""
 
 
 class Rows:

@@ -16,6 +16,7 @@ from clonos.errors import ClonosError
 from clonos.protocol.fence import LOWEST_FENCE
 from clonos.protocol.ids import LOG_BEGIN, Epoch, LogOffset, Origin, OutputNumber, log_after
 from clonos.protocol.ports import Bundle
+from clonos.protocol.recovery.coordinated.rounds import Rounds, StoredRound
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.conduit_model import Ended, FlushLog, Heartbeat, LogFlushed, ReplicaError, Welcome
 from clonos.protocol.roles.death import KILLED, REPORTED, Death
@@ -23,6 +24,7 @@ from clonos.protocol.roles.operator_ports import SnapshotStored
 from clonos.protocol.roles.replica_session import ReplicaSession, may_be_retried
 from clonos.sim import network
 from clonos.sim.frames import BundleFrame
+from clonos.sim.holding_sink_host import HoldingSinkHost
 from clonos.sim.kernel import Died, Process, Steps
 from clonos.sim.network import Link
 from clonos.sim.operator_host import OperatorHost
@@ -51,6 +53,13 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True)
+class RoundsSaid:
+    """How far the rounds of this start of the query are."""
+
+    rounds: Rounds
+
+
+@dataclass(frozen=True, slots=True)
 class Gone:
     """The conduit is gone."""
 
@@ -68,13 +77,18 @@ class Replica(Process):
         self.name += f".{self.number}"
         self.fence = LOWEST_FENCE
         self.server = server
-        self.host: OperatorHost | SinkHost = (SinkHost if sink else OperatorHost)(world, self)
+        self.host: OperatorHost | SinkHost = self._made(sink=sink)
         self.session = ReplicaSession(self.host.session, self)
         self._inbox: deque[Any] = deque()
         self._link: Link | None = None
         self._flushed_upto = LOG_BEGIN
         self.exit_code: int | None = None
         self.signal: str | None = KILLED
+
+    def _made(self, *, sink: bool) -> OperatorHost | SinkHost:
+        if not sink:
+            return OperatorHost(self.world, self)
+        return (SinkHost if self.world.plan.recovery.repeats else HoldingSinkHost)(self.world, self)
 
     def launch(self) -> None:
         self.begin(self._run())
@@ -140,11 +154,19 @@ class Replica(Process):
                 yield from self._serve(word)
             elif isinstance(word, Commit):
                 self.session.commit(word.epoch, word.truncation_points)
-            elif isinstance(word, SnapshotStored):
+            elif isinstance(word, RoundsSaid | SnapshotStored):
                 try:
-                    self._stored(word)
+                    yield from self._hear_between_epochs(word)
                 except ClonosError:
+                    self._reports()
+                    self.kill()
                     return
+
+    def _hear_between_epochs(self, word: RoundsSaid | SnapshotStored) -> Steps:
+        if isinstance(word, SnapshotStored):
+            self._stored(word)
+        else:
+            yield from self.session.hear_rounds(word.rounds)
 
     def _next(self) -> Steps:
         while not self._inbox:
@@ -188,6 +210,8 @@ class Replica(Process):
                 self.session.conduit_is_gone()
             elif isinstance(word, Commit):
                 self.session.commit(word.epoch, word.truncation_points)
+            elif isinstance(word, RoundsSaid):
+                yield from self.session.hear_rounds(word.rounds)
             elif isinstance(word, SnapshotStored):
                 self._stored(word)
             elif isinstance(word, BundleFrame):
@@ -230,6 +254,11 @@ class Replica(Process):
         if is_promoted:
             self.fence = promoted.fence
         return is_promoted
+
+    def round_stored(self, stored: StoredRound) -> None:
+        delay = self.world.choices.schedule.randint(10, 300)
+        generation = self.host.session.request.generation
+        self.kernel.after(delay, self.server.call, self.server.round_stored, generation, self.origin, stored)
 
     def at_end(self, epoch: Epoch) -> None:
         self.server.call(self.server.at_end, self, epoch)

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 from clonos.errors import ClonosError
 from clonos.protocol.fence import Generation
 from clonos.protocol.ids import Epoch, LogOffset, Origin
+from clonos.protocol.recovery.coordinated.round_relay import RoundRelay
+from clonos.protocol.recovery.coordinated.rounds import Rounds, StoredRound
 from clonos.protocol.roles.conduit_model import ReplicaError
 from clonos.protocol.roles.death import Death, Ending, classify_death
 from clonos.protocol.roles.host_placement import HostPlacement
@@ -20,7 +22,7 @@ from clonos.protocol.topology import NodeKind
 from clonos.sim.disk import Disk
 from clonos.sim.kernel import Process
 from clonos.sim.network import Link
-from clonos.sim.replica import Commit, Connect, Replica
+from clonos.sim.replica import Commit, Connect, Replica, RoundsSaid
 
 if TYPE_CHECKING:
     from clonos.sim.world import World
@@ -45,6 +47,7 @@ class ReplicaServer(Process):
         self.at = world.disks.index(disk)
         self._placement: HostPlacement[Replica, Connection] = HostPlacement(self, disk.fences)
         self._handed: dict[Replica, Link] = {}
+        self._rounds = RoundRelay()
         self._killed: set[Replica] = set()
 
     # ----------------------------------------------------------- connections
@@ -75,13 +78,15 @@ class ReplicaServer(Process):
             self.world.check_told(connection.said.generation)
         self._handed[process] = connection.link
         self._tell(process, Connect(connection.said, connection.link, previous))
+        if self._rounds.rounds.begun:
+            self._tell(process, RoundsSaid(self._rounds.rounds))
         return True
 
     def refuse(self, connection: Connection, error: ClonosError) -> None:
         """For the role."""
         connection.link.send_down(ReplicaError(type(error).__name__, error.message, error.retryable))
 
-    def _tell(self, replica: Replica, word: Connect | Commit) -> None:
+    def _tell(self, replica: Replica, word: Connect | Commit | RoundsSaid) -> None:
         self._later(replica.call, replica.hear, word)
 
     def _later(self, act: Callable[..., None], *arguments: object) -> None:
@@ -142,6 +147,18 @@ class ReplicaServer(Process):
     def commit(self, epoch: Epoch, truncation_points: Mapping[Origin, LogOffset]) -> None:
         for replica in self._placement.not_given_up:
             self._tell(replica, Commit(epoch, truncation_points))
+
+    def hear_rounds(
+        self, generation: Generation, rounds: Rounds, answer: Callable[[Mapping[Origin, StoredRound]], None]
+    ) -> None:
+        """The driver says how far they are; it is told what is stored here."""
+        if self._rounds.say(generation, rounds):
+            for replica in self._placement.not_given_up:
+                self._tell(replica, RoundsSaid(self._rounds.rounds))
+        answer(self._rounds.stored_of(generation))
+
+    def round_stored(self, generation: Generation, origin: Origin, stored: StoredRound) -> None:
+        self._rounds.stored(generation, origin, stored)
 
     def set_generation(self, generation: Generation, done: Callable[[], None]) -> None:
         """From now on only this generation: older replicas are dead when `done` is called."""

@@ -30,7 +30,10 @@ class SinkHost(SinkPorts):
         self._replica = replica
         self._place: SinkPlace = world.sink(replica.origin)
         name = world.plan.dataflow.topology.node(replica.origin.node).name
-        self.session = SinkSession(name, replica.origin, self)
+        self.session = self._new_session(name)
+
+    def _new_session(self, name: str) -> SinkSession:
+        return SinkSession(name, self._replica.origin, self)
 
     def open_sink(self, request: AttachRequest) -> Steps:
         yield from self._replica.pause("opens the sink")

@@ -16,12 +16,13 @@ from clonos.protocol.engine.instance import Bundle
 from clonos.protocol.fence import Fence, Generation
 from clonos.protocol.ids import Epoch, Origin
 from clonos.protocol.ingestion import Ingested
+from clonos.protocol.recovery.marker import Marker
 from clonos.protocol.roles import conduit_model as rules
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.sim.frames import BundleFrame, OutputFrame
 from clonos.sim.kernel import Process
 from clonos.sim.network import End, Link
-from clonos.sim.records import Mark, Record
+from clonos.sim.records import Given, Mark, Record, RoundMark
 
 if TYPE_CHECKING:
     from clonos.sim.world import Wires, World
@@ -62,11 +63,11 @@ class Task(Process):
         self.kept: dict[int, Bundle] = {}
         self.spilled: set[int] = set()
         self._open_channels = set(channels)
-        self._queues: dict[int, deque[Record | Mark]] = {}
+        self._queues: dict[int, deque[Given]] = {}
         self._wires = wires
-        self.written: list[tuple[int, Record | Mark]] = []  # the shuffle file of a micro-batch
+        self.written: list[tuple[int, Given]] = []  # the shuffle file of a micro-batch
         self._over = over
-        self._building: list[tuple[int, Record | Mark]] = []
+        self._building: list[tuple[int, Given]] = []
         self._exhausted = False
         self._launched = self._pulling = False
         self._link: Link | None = None
@@ -103,7 +104,7 @@ class Task(Process):
 
     # ---------------------------------------------------------------- input
 
-    def arrive(self, channel: int, record: Record | Mark) -> None:
+    def arrive(self, channel: int, record: Given) -> None:
         self._queues.setdefault(channel, deque()).append(record)
         self._pull_soon()
 
@@ -140,7 +141,12 @@ class Task(Process):
 
     def _seal(self, seq: int) -> None:
         rng = self.world.choices.schedule
-        given = [(channel if one.channel is None else one.channel, one) for channel, one in self._building]
+        rounds = self._markers()
+        given = [
+            (channel if one.channel is None else one.channel, one)
+            for channel, one in self._building
+            if not isinstance(one, RoundMark)
+        ]
         channels = [channel for channel, one in given if isinstance(one, Record)]
         records = [one for _, one in given if isinstance(one, Record)]
         marks = {channel: one.watermark for channel, one in given if isinstance(one, Mark)}
@@ -153,12 +159,22 @@ class Task(Process):
         self._building = []
         if rng.random() < 0.5 and rows:  # the runtime gives long columns as arrays
             columns = np.array(channels, np.int64), np.array(positions, np.int64)
-            bundle = Bundle(*columns, rows, deltas, marks, ingested)
+            bundle = Bundle(*columns, rows, deltas, marks, ingested, rounds)
         else:
-            bundle = Bundle(channels, positions, rows, deltas, marks, ingested)
+            bundle = Bundle(channels, positions, rows, deltas, marks, ingested, rounds)
         self.kept[seq] = bundle
         size = ROW_BYTES * len(given) + sum(map(len, deltas))
         self._happen(rules.Sealed(seq, len(rows), size))
+
+    def _markers(self) -> list[Marker]:
+        """Of the bundle that is being built."""
+        found: list[Marker] = []
+        behind = 0
+        for channel, one in self._building:
+            if isinstance(one, RoundMark):
+                found.append(Marker(channel, one.round, behind))
+            behind += isinstance(one, Record)
+        return found
 
     # ----------------------------------------------------------- the protocol
 
@@ -244,7 +260,7 @@ class Task(Process):
                 self._end((error, message))
 
     def _emit(self, frame: OutputFrame) -> None:
-        given: list[tuple[int, Record | Mark]] = [*frame.records, *frame.marks]
+        given: list[tuple[int, Given]] = [*frame.records, *frame.marks]
         if self._wires is None:
             self.written += given
             return

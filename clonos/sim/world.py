@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -14,6 +14,7 @@ from clonos.protocol.destination import destination
 from clonos.protocol.fence import Generation
 from clonos.protocol.ids import Epoch, LogOffset, Origin
 from clonos.protocol.recovery.causal.holding import HolderReply
+from clonos.protocol.recovery.coordinated.rounds import Rounds, StoredRound
 from clonos.protocol.roles.instance_moves import may_have_moved
 from clonos.protocol.source_channels import ChannelNumbers
 from clonos.protocol.topology import Node, NodeKind
@@ -38,7 +39,7 @@ from clonos.sim.partitions import Partitions, Place
 from clonos.sim.plan import Fault, Plan, SinkKind
 from clonos.sim.poison import Poison
 from clonos.sim.programs import Deployment
-from clonos.sim.records import Mark, Record, Tag
+from clonos.sim.records import Given, Record, Tag
 from clonos.sim.replica import Replica
 from clonos.sim.server import ReplicaServer
 from clonos.sim.server_watch import ServerWatch
@@ -462,7 +463,7 @@ class World:
 
     def source_records(
         self, partition: Origin, begin: int, end: int, numbers: ChannelNumbers
-    ) -> list[tuple[int, Record | Mark]]:
+    ) -> list[tuple[int, Given]]:
         sent = [(to, self._entering(one)) for each in self._source[partition][begin:end] for to, one in each]
         return with_marks(self.plan, partition.node, self.naming.identified(partition, sent, numbers))
 
@@ -478,6 +479,13 @@ class World:
         for at, server in enumerate(self.servers):
             if server.alive and self.ways.passes(Place.DRIVER_HOST, at):
                 server.call(server.commit, epoch, truncation_points)
+
+    def tell_rounds(
+        self, generation: Generation, rounds: Rounds, answer: Callable[[Mapping[Origin, StoredRound]], None]
+    ) -> None:
+        for at, server in enumerate(self.servers):
+            if server.alive and self.ways.passes(Place.DRIVER_HOST, at):
+                server.call(server.hear_rounds, generation, rounds, answer)
 
     # -------------------------------------------------------------- outside
 
@@ -518,7 +526,7 @@ class Wires:
         self._not_before: dict[tuple[int, Origin], int] = {}
         self.tasks: dict[Origin, Task] = {}
 
-    def stream(self, partition: Origin, records: list[tuple[int, Record | Mark]], duration: int) -> None:
+    def stream(self, partition: Origin, records: list[tuple[int, Given]], duration: int) -> None:
         """A source partition, read over the epoch."""
         rng = self._world.choices.schedule
         begins = self._world.naming.from_on(partition, duration)
@@ -527,7 +535,7 @@ class Wires:
             self._world.kernel.after(times.popleft(), self.send, partition, target, record)
         self._world.kernel.after(duration, self.end, partition)
 
-    def send(self, writer: Origin, target: int, record: Record | Mark) -> None:
+    def send(self, writer: Origin, target: int, record: Given) -> None:
         receiver = self._world.plan.dataflow.topology.receiver(writer.node, target)
         assert receiver is not None
         task = self.tasks[receiver]

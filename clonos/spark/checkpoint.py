@@ -31,6 +31,7 @@ from clonos.protocol.fence import NO_GENERATION, Generation
 from clonos.protocol.ids import NO_EPOCH, NO_OUTPUT, Epoch, Origin, OutputNumber, epoch_before
 from clonos.protocol.line.commit_record import CommitRecord
 from clonos.protocol.line.unrecorded_commit import UnrecordedCommit
+from clonos.protocol.recovery.recovery_kind import RecoveryKind
 from clonos.protocol.source_channels import ChannelNumbers
 from clonos.protocol.topology import Topology
 from clonos.protocol.versions.upgrade import History
@@ -67,7 +68,7 @@ class Checkpoint:
         self._root = Folder(filesystem, root, tag="spark")
         self._folder = Folder(filesystem, f"{root}/clonos", tag=f"driver-{uuid.uuid4().hex}")
 
-    def open(self, topology: Topology) -> str:
+    def open(self, topology: Topology, recovery: RecoveryKind = RecoveryKind.CAUSAL) -> str:
         """The query's id: the one kept here, or a new one. Raises CheckpointMismatch."""
         said = self._read(QUERY)
         if said is None:
@@ -79,10 +80,25 @@ class Checkpoint:
                     "query shows every row again",
                 )
             query = uuid.uuid4().hex
-            self._bind(query, History.of(topology))
+            self._bind(query, History.of(topology), recovery)
             return query
-        found: str = unsealed(said, f"{self.location}/clonos/{QUERY}")["query"]
+        self._check_recovery(recovery)
+        found: str = self._query()["query"]
         return found
+
+    def recovery(self) -> RecoveryKind:
+        """Of the query that has begun over it. Before there was a choice it was causal logging."""
+        return RecoveryKind(self._query().get("recovery", RecoveryKind.CAUSAL.value))
+
+    def _check_recovery(self, wanted: RecoveryKind) -> None:
+        """What one recovery keeps in a checkpoint, another one does not look for. Raises CheckpointMismatch."""
+        begun = self.recovery()
+        if begun is not wanted:
+            raise CheckpointMismatch(
+                f"the query in {self.location} began with spark.clonos.recovery={begun.value}, and is now to go on "
+                f"with {wanted.value}",
+                hint=f"Set spark.clonos.recovery={begun.value}, or begin anew with a new checkpoint and a new sink",
+            )
 
     def _has_spark_log(self) -> bool:
         return "metadata" in self._root.sizes("") or bool(self._root.sizes(COMMITS))
@@ -113,11 +129,13 @@ class Checkpoint:
     def bind(self, history: History) -> None:
         """From now on these are the programs."""
         if history.to_document() != self.history().to_document():
-            self._bind(self._query()["query"], history)
+            self._bind(self._query()["query"], history, self.recovery())
 
-    def _bind(self, query: str, history: History) -> None:
+    def _bind(self, query: str, history: History, recovery: RecoveryKind) -> None:
         last = history.bindings[-1].program.to_document()
         body = {"query": query, "topology": last, "history": history.to_document()}
+        if recovery is not RecoveryKind.CAUSAL:
+            body["recovery"] = recovery.value
         self._folder.write(QUERY, sealed(body))
 
     def is_causal(self) -> bool:

@@ -12,16 +12,26 @@ from functools import partial
 
 from clonos.errors import LogCorrupt
 from clonos.protocol.fence import Generation
-from clonos.protocol.ids import FIRST_EPOCH, NO_OUTPUT, Epoch, NodeId, Origin, OutputNumber, epoch_before
+from clonos.protocol.ids import (
+    FIRST_EPOCH,
+    NO_EPOCH,
+    NO_OUTPUT,
+    Epoch,
+    NodeId,
+    Origin,
+    OutputNumber,
+    epoch_before,
+)
 from clonos.protocol.line.commit_reconciliation import Found, new_sinks, newest_of
 from clonos.protocol.line.commit_record import CommitRecord, Ended
 from clonos.protocol.line.final_snapshot import FinalSnapshots
 from clonos.protocol.line.recovery_line import RecoveryLine
 from clonos.protocol.line.unrecorded_commit import UnrecordedCommit
+from clonos.protocol.recovery.coordinated.sink_progress import with_held
 from clonos.protocol.roles.commit_records import shown_commit
 from clonos.protocol.topology import NodeKind, Topology
 from clonos.spark.checkpoint import COMMITS, Checkpoint
-from clonos.spark.query_snapshots import final_snapshots, snapshot_stores
+from clonos.spark.query_snapshots import final_snapshots, sink_ends, snapshot_stores
 from clonos.spark.sink_stores import SinkStore, SinkStores
 from clonos.storage.epoch_plan import OFFSETS
 from clonos.storage.recovery_line_file import newest_line
@@ -39,8 +49,12 @@ class Commits:
         topology: Topology,
         sinks: SinkStores,
         fit: Callable[[bytes], bytes] = lambda offsets: offsets,
+        *,
+        sinks_hold: bool = False,
     ) -> None:
-        """`fit` gives Spark's offsets as Spark expects them of this program."""
+        """`fit` gives Spark's offsets as Spark expects them of this program; `sinks_hold` whether sinks hold output
+        until it may be seen."""
+        self._sinks_hold = sinks_hold
         self._checkpoint = checkpoint
         self._topology = topology
         self._sinks = sinks
@@ -57,7 +71,7 @@ class Commits:
             epoch=epoch,
             generation=generation,
             ends=ends,
-            cursors=self._sinks.cursors(),
+            cursors=self._cursors(epoch),
             versions={
                 node.number: node.version for node in self._topology.nodes if node.kind is NodeKind.OPERATOR
             },
@@ -100,12 +114,21 @@ class Commits:
             damaged=self._checkpoint.damaged_offsets(),
             kept=kept,
             shown=shown,
-            cursors=self._sinks.cursors(),
+            cursors=self._cursors(
+                max(self._checkpoint.passed(), newest.epoch if newest is not None else NO_EPOCH)
+            ),
             snapshots=self._snapshots() if newest else {},
         )
         if newest is not None:
             self._tell_new_sinks(found, newest)
         return found
+
+    def _cursors(self, epoch: Epoch) -> Mapping[Origin, Mapping[int, int]]:
+        """Of the sinks, which may hold output of an epoch that has committed."""
+        cursors = self._sinks.cursors()
+        if not self._sinks_hold:
+            return cursors
+        return with_held(cursors, sink_ends(self._checkpoint.location, self._topology, epoch))
 
     def _tell_new_sinks(self, found: Found, newest: CommitRecord) -> None:
         for node in sorted(new_sinks(found, newest) - self._told):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
 from typing import Any
@@ -24,8 +24,8 @@ from clonos.operators.initial_state import RowsByInstance
 from clonos.operators.table_join import Tables
 from clonos.operators.types import arrow_schema
 from clonos.protocol.engine.channel_watermarks import EventInput
-from clonos.protocol.fence import Generation
 from clonos.protocol.ids import NODE_BITS, NODE_MAX, NodeId
+from clonos.protocol.recovery.choice import senders_of
 from clonos.protocol.side_output import MAIN, OutputName
 from clonos.protocol.topology import Node, NodeKind, SecondInput, Topology
 from clonos.protocol.versions.upgrade import History
@@ -34,6 +34,7 @@ from clonos.sinks.log_sink import LogSink
 from clonos.spark import facts, routing
 from clonos.spark.back_edges import check_event_time, with_back_edges
 from clonos.spark.broadcasts import Broadcasts
+from clonos.spark.conduit_address import Address
 from clonos.spark.derived_outputs import DerivedOf, derived_inputs, output_said
 from clonos.spark.function_pickler import pickled
 from clonos.spark.kafka_topics import KafkaSource, kafka_sources
@@ -66,11 +67,10 @@ from clonos.spark.plugin_stages import (
     stage as plugin_stage,
     ticking,
 )
+from clonos.spark.recovery_choice import check_recovery
 from clonos.spark.settings import Settings
 from clonos.spark.types import check_intervals, quoted
 from clonos.storage.table_versions import TableVersions
-from clonos.wire.tls import Tls
-from clonos_standby.cluster.address import ServerAddress
 from clonos_standby.cluster.spec import EventColumn, NodeSpec, RightInput, Route, RouteKind
 
 _STARTING_SECONDS = 30.0
@@ -91,19 +91,6 @@ class Target:
     output: OutputName = MAIN
     has_event_time: bool = False  # it is told how far event time has come
     event_time: EventTime | None = None  # by the rows' own; else as the sender has it
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Where a generation's conduits connect to, and with what right."""
-
-    servers: tuple[ServerAddress | None, ...]  # the driver's first; None of one that has not been reached
-    token: str
-    generation: Generation
-    tls: Tls | None = None
-    spread: bool = False  # conduits are on several hosts
-    # Of sources whose channels go by name: under which name their numbers are asked for.
-    tables: Mapping[int, str] = field(default_factory=dict)
 
 
 class Compiled:
@@ -263,6 +250,13 @@ class Compiled:
     def _has_standby(self, node: OperatorPlan) -> bool:
         return self._standby(node) != "none"
 
+    def check_recovery(self, *, realtime: bool) -> None:
+        """Raises QueryDefinitionError where the query asks for what its recovery does not offer."""
+        settings = self._settings
+        check_recovery(
+            settings.recovery, self._nodes, self._sinks, standby=settings.standby, realtime=realtime
+        )
+
     def has_standbys(self) -> bool:
         return any(isinstance(node, OperatorPlan) and self._has_standby(node) for node in self._nodes)
 
@@ -421,6 +415,8 @@ class Compiled:
                 input=arrow_schema(sink.input),
                 zone=self._zone,
                 sink=sink.sink,
+                recovery=self._settings.recovery,
+                senders=self._senders(sink),
             )
             specs[number] = self._pickled(spec, name)
         return specs
@@ -448,8 +444,13 @@ class Compiled:
             ),
             depth=self._settings.depth,
             recording=self._settings.recording,
+            recovery=self._settings.recovery,
+            senders=self._senders(node),
             schedule=history.schedule(number) if history is not None else None,
         )
+
+    def _senders(self, node: OperatorPlan | SinkPlan) -> frozenset[int]:
+        return senders_of(self.topology(), self._numbers[id(node)])
 
     def _derived_of(self, node: OperatorPlan) -> DerivedOf:
         readers = [*self._nodes, *self._sinks]
@@ -555,7 +556,7 @@ class Compiled:
         for node in stage.nodes:
             spec = {
                 **self._node(node),
-                **_address(address, mode, spill),
+                **address.to_json(mode, spill),
                 "route": layers.partitions_of(node.number),
             }
             if node.kind is NodeKind.OPERATOR:
@@ -594,17 +595,6 @@ class Compiled:
 
 def _is_same(one: Upstream, other: Upstream) -> bool:
     return node_of(one) is node_of(other) and output_read(one) == output_read(other)
-
-
-def _address(address: Address, mode: str, spill: str | None) -> dict[str, Any]:
-    return {
-        "servers": [server.to_json() if server is not None else None for server in address.servers],
-        "tls": address.tls.to_dict() if address.tls is not None else None,
-        "token": address.token,
-        "generation": address.generation,
-        "mode": mode,
-        "spill_dir": spill,
-    }
 
 
 def operator_spec(

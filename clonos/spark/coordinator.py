@@ -22,9 +22,10 @@ from typing import Any
 from clonos.errors import ClonosError, Fenced, StorageUnavailable
 from clonos.protocol.fence import NO_GENERATION, Fence, Generation
 from clonos.protocol.ids import NO_EPOCH, Epoch, LogOffset, Origin
-from clonos.protocol.line.recovery_line import Point, RecoveryLine
+from clonos.protocol.line.recovery_line import Point, RecoveryLine, Resume
 from clonos.protocol.recovery.causal.delta import still_needed
 from clonos.protocol.recovery.causal.holding import HolderReply, told
+from clonos.protocol.recovery.coordinated.sink_progress import SinkEnd
 from clonos.protocol.recovery.on_gap import OnGap
 from clonos.protocol.roles.commit_records import CommitRecords
 from clonos.protocol.roles.query_coordinator import QueryCoordinator
@@ -36,15 +37,17 @@ from clonos.spark.back_edges import check_back_edges
 from clonos.spark.channels import SourceChannels, numbers_without_pages
 from clonos.spark.checkpoint import Checkpoint
 from clonos.spark.commits import Commits
-from clonos.spark.compile import Address, Compiled
+from clonos.spark.compile import Compiled
+from clonos.spark.conduit_address import Address
 from clonos.spark.executors import ExecutorServices
 from clonos.spark.former_data import check_former_data
 from clonos.spark.kafka_topics import check_topics
 from clonos.spark.leadership import DriverLeadership
 from clonos.spark.location import stores_of
-from clonos.spark.query_snapshots import snapshots_inside
+from clonos.spark.query_snapshots import all_snapshots_inside, sink_ends, snapshots_inside, snapshots_named
 from clonos.spark.recovery_traces import RecoveryTraces, Target
 from clonos.spark.remote_servers import executors_servers, metrics_place, reached_at, remote_servers
+from clonos.spark.rounds import RoundKeeper
 from clonos.spark.settings import Settings
 from clonos.spark.sink_stores import SinkStores, index_of
 from clonos.spark.ticks import fitted
@@ -91,7 +94,7 @@ class Coordinator(QueryCoordinator):
         for the services of replica servers, where the settings say so; `same_source`: a source that is at another place
         has the same records; `numbering` is the Java class at which tasks ask for numbers of channels."""
         topology = compiled.topology(realtime=realtime)
-        super().__init__(topology, is_realtime=realtime)
+        super().__init__(topology, is_realtime=realtime, recovery=settings.recovery)
         self._numbering = numbering
         self._compiled = compiled
         self._settings = settings
@@ -119,6 +122,7 @@ class Coordinator(QueryCoordinator):
         self._metrics = metrics_place(settings)
         self._traced = Target.of(settings.traces_endpoint)
         self._traces: RecoveryTraces | None = None
+        self._rounds: RoundKeeper | None = None
 
     # ------------------------------------------------------------------ life
 
@@ -137,14 +141,20 @@ class Coordinator(QueryCoordinator):
             raise
 
     def _begin(self) -> None:
-        self.query = self._checkpoint.open(self._topology)
+        self.query = self._checkpoint.open(self._topology, self._recovery)
         # Another query is told so, before it matters what the checkpoint and this query's sink know of each other.
         if why := another_query(self._checkpoint.history(), self._topology, same_source=self._same_source):
             raise why
         if self._checkpoint.committed() > NO_EPOCH:
             check_back_edges(self._compiled.sink_plans, self.query)
         self._sinks = SinkStores(self._compiled.sinks, self.query)
-        self._commits = Commits(self._checkpoint, self._topology, self._sinks, self._fitted)
+        self._commits = Commits(
+            self._checkpoint,
+            self._topology,
+            self._sinks,
+            self._fitted,
+            sinks_hold=not self._recovery.repeats,
+        )
         self._records = CommitRecords(self._commits, self._topology)
         self.data = data_directory(self._checkpoint.location, self.query, self._settings)
         before = self._checkpoint.history().bindings[-1].program
@@ -173,6 +183,13 @@ class Coordinator(QueryCoordinator):
             raise
         if self._traces is not None:
             self._traces.start()
+        if not self._recovery.repeats:
+            self._rounds = RoundKeeper(
+                self._topology.instances(NodeKind.OPERATOR, NodeKind.SINK),
+                interval=self._settings.round_interval,
+                exchange=self._servers.exchange_rounds,
+                committed=lambda: self.forgotten,
+            )
         self._watcher = threading.Thread(target=self._watch, name="clonos-commits", daemon=True)
         self._watcher.start()
 
@@ -340,6 +357,15 @@ class Coordinator(QueryCoordinator):
     def cursors(self) -> Mapping[Origin, Mapping[int, int]]:
         return self._sinks.cursors()
 
+    def sink_ends(self, epoch: Epoch) -> Mapping[Origin, SinkEnd]:
+        return sink_ends(self._checkpoint.location, self._topology, epoch)
+
+    def all_snapshots_inside(self, epoch: Epoch) -> Mapping[Origin, Sequence[Point]]:
+        return all_snapshots_inside(self._checkpoint.location, self._topology, epoch)
+
+    def snapshots_named(self, resumes: Mapping[Origin, Resume]) -> Mapping[Origin, Point]:
+        return snapshots_named(self._checkpoint.location, self._topology, resumes)
+
     def begins_behind(self, epoch: Epoch, error: ClonosError) -> None:
         LOG.warning("the epoch is run from its beginning: %s", error)
 
@@ -349,6 +375,8 @@ class Coordinator(QueryCoordinator):
             note_start(Path(self.data), line.generation)
             self._is_in_place = True
         write_line(self._checkpoint.location, line)
+        if self._rounds is not None:
+            self._rounds.begin(line.generation)
 
     def _fitted(self, offsets: bytes) -> bytes:
         sources = sum(node.kind is NodeKind.SOURCE for node in self._topology.nodes)
@@ -371,6 +399,8 @@ class Coordinator(QueryCoordinator):
         """Replicas, servers and threads are gone when this returns."""
         self._stopping.set()
         self._watcher.join()
+        if self._rounds is not None:
+            self._rounds.stop()
         self._channels.stop()
         if self._traces is not None:
             self._traces.stop()
@@ -416,6 +446,11 @@ class Coordinator(QueryCoordinator):
 
     def committed(self) -> Epoch:
         return self._checkpoint.committed()
+
+    @property
+    def progress(self) -> int:
+        """What grows with every epoch that commits, and with every round of checkpoints that is complete."""
+        return self.committed() + (self._rounds.completed if self._rounds is not None else 0)
 
     # ------------------------------------------------------------- sink logs
 

@@ -7,17 +7,19 @@ are made, and a recovery line would hardly ever lie inside the epoch.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from clonos.protocol.fence import LOWEST_FENCE
 from clonos.protocol.ids import Epoch, Origin
 from clonos.protocol.line.final_snapshot import FinalSnapshot
-from clonos.protocol.line.recovery_line import Point, since_of
+from clonos.protocol.line.recovery_line import Point, Resume, since_of
+from clonos.protocol.recovery.coordinated.sink_progress import SinkEnd
 from clonos.protocol.topology import NodeKind, Topology
 from clonos.storage.manifest import Manifest
 from clonos.storage.recovery_line_file import newest_line
 from clonos.storage.snapshots import SnapshotStore
 from clonos_standby.replica import snapshot_metadata as metadata
+from clonos_standby.replica.held_output_codec import decode_meta
 
 
 def final_snapshots(checkpoint: str, topology: Topology, epoch: Epoch) -> dict[Origin, FinalSnapshot]:
@@ -39,13 +41,44 @@ def snapshots_inside(checkpoint: str, topology: Topology, epoch: Epoch) -> dict[
     }
 
 
+def all_snapshots_inside(checkpoint: str, topology: Topology, epoch: Epoch) -> dict[Origin, list[Point]]:
+    """Those of operators' and of sinks' instances, and of all attempts, oldest first."""
+    return {
+        origin: [_point(one) for one in store.inside_of_all_attempts(epoch)]
+        for origin, store in snapshot_stores(checkpoint, topology, NodeKind.OPERATOR, NodeKind.SINK)
+    }
+
+
+def snapshots_named(
+    checkpoint: str, topology: Topology, resumes: Mapping[Origin, Resume]
+) -> dict[Origin, Point]:
+    """Where instances were to begin, as far as it is still there."""
+    return {
+        origin: _point(found)
+        for origin, store in snapshot_stores(checkpoint, topology, NodeKind.OPERATOR, NodeKind.SINK)
+        if origin in resumes and (found := store.named(resumes[origin].name)) is not None
+    }
+
+
+def sink_ends(checkpoint: str, topology: Topology, epoch: Epoch) -> dict[Origin, SinkEnd]:
+    """With which checkpoint every instance of a sink that holds output ended `epoch`, or the last one before."""
+    line = newest_line(checkpoint)
+    return {
+        origin: SinkEnd(str(found.name), decode_meta(found.meta))
+        for origin, store in snapshot_stores(checkpoint, topology, NodeKind.SINK)
+        if (found := store.final(epoch, since_of(line, origin))) is not None
+    }
+
+
 def _point(found: Manifest) -> Point:
     return metadata.point(str(found.name), found.meta)
 
 
-def snapshot_stores(checkpoint: str, topology: Topology) -> Iterator[tuple[Origin, SnapshotStore]]:
-    """The snapshot stores of every operator's instances, to be read only."""
+def snapshot_stores(
+    checkpoint: str, topology: Topology, *kinds: NodeKind
+) -> Iterator[tuple[Origin, SnapshotStore]]:
+    """The snapshot stores of all instances of nodes of these kinds, or of every operator's, to be read only."""
     with tempfile.TemporaryDirectory(prefix="clonos-") as scratch:
-        for origin in topology.instances(NodeKind.OPERATOR):
+        for origin in topology.instances(*(kinds or (NodeKind.OPERATOR,))):
             root = f"{checkpoint.rstrip('/')}/clonos/state/{origin.node}/{origin.instance}"
             yield origin, SnapshotStore(root, fence=LOWEST_FENCE, pending=scratch)

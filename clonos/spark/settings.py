@@ -15,6 +15,7 @@ from typing import Any
 from clonos.errors import ConfigurationError
 from clonos.protocol.recovery.causal.delta_journal import FULL
 from clonos.protocol.recovery.on_gap import OnGap
+from clonos.protocol.recovery.recovery_kind import RecoveryKind
 from clonos.spark.plan import STANDBY
 from clonos.spark.recovery_traces import check_endpoint
 from clonos_standby.server.log import LogFormat
@@ -150,6 +151,24 @@ class Settings:
             "2",
             _number(1, 65_535),
             "Instances of an operator that names no parallelism of its own",
+        )
+    )
+    recovery: RecoveryKind = field(
+        metadata=_setting(
+            "recovery",
+            "causal",
+            _member_of(RecoveryKind),
+            "What is done after a failure: `causal` replaces the process that is lost, and rows are seen at once; "
+            "`coordinated`, in real time, takes all instances back to the last complete round of checkpoints, and rows "
+            "are seen when their round is complete (docs/recoveries.md)",
+        )
+    )
+    round_interval: float = field(
+        metadata=_setting(
+            "recovery.interval",
+            "1s",
+            _time("10ms", "24h"),
+            "With `coordinated`, the time from the beginning of a round to that of the next",
         )
     )
     depth: int = field(

@@ -34,7 +34,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Protocol
 
 from clonos.errors import Fenced, SnapshotCorrupt, StateError, StorageUnavailable
 from clonos.protocol.fence import FENCE_BYTES, LOWEST_FENCE, Fence
@@ -43,7 +43,6 @@ from clonos.protocol.line import snapshot_name
 from clonos.protocol.line.snapshot_name import Since, SnapshotName, read_fence
 from clonos.storage.disk_errors import disk
 from clonos.storage.folder import TMP, Folder, Storage, hash_file, resolve
-from clonos.storage.keyed_state import KeyedState
 from clonos.storage.manifest import Manifest, SnapshotFile, stored_fence, stored_name
 
 __all__ = ["Manifest", "PendingSnapshot", "SnapshotStore"]
@@ -56,6 +55,13 @@ _TMP_NAME: Final = re.compile(r"([0-9a-f]{16}|[0-9a-f]{32})-\d+")
 _MAX_FENCE: Final = (1 << 8 * FENCE_BYTES) - 1
 _SHARED_SUFFIXES: Final = (".sst", ".blob")
 _MAX_CONTENT_BYTES: Final = 1024 * 1024
+
+
+class Checkpointed(Protocol):
+    """What a snapshot is taken of."""
+
+    def checkpoint(self, directory: str) -> None:
+        """Its files, into a directory that does not exist yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +108,7 @@ class SnapshotStore:
     # Taking a snapshot
 
     def begin(
-        self, state: KeyedState, meta: bytes, *, epoch: Epoch, sequence: int, final: bool
+        self, state: Checkpointed, meta: bytes, *, epoch: Epoch, sequence: int, final: bool
     ) -> PendingSnapshot:
         """Fix the state as it is now. Cheap; the instance goes on when it returns."""
         name = SnapshotName(epoch, self.fence, sequence, final)
@@ -228,6 +234,10 @@ class SnapshotStore:
         """The snapshots inside `epoch` that can be read, oldest first, of the newest task attempt alone."""
         claimed = max(self._claims(), default=LOWEST_FENCE)
         return list(self._readable(snapshot_name.of_newest_attempt(self._names(), epoch, claimed)))
+
+    def inside_of_all_attempts(self, epoch: Epoch) -> list[Manifest]:
+        """The snapshots inside `epoch` that can be read, oldest first."""
+        return list(self._readable(snapshot_name.of_all_attempts(self._names(), epoch)))
 
     def _readable(self, names: Iterable[SnapshotName]) -> Iterator[Manifest]:
         """Those of them that are still there; a damaged one is passed over and noted in `corrupt`."""

@@ -13,7 +13,9 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from clonos.errors import ProtocolError
 from clonos.protocol.fence import Generation
-from clonos.protocol.ids import Epoch, LogOffset, Origin
+from clonos.protocol.ids import NO_EPOCH, Epoch, LogOffset, Origin
+from clonos.protocol.recovery.coordinated.rounds import Rounds, StoredRound
+from clonos.protocol.recovery.marker import Round
 from clonos.wire.json_fields import epoch_of, generation_in, origin_of, text, whole
 from clonos.wire.server_status import ServerStatus, parse_status
 from clonos.wire.truncation_points import pack_points, parse_points
@@ -38,6 +40,14 @@ class BeginGeneration:
     """A start of the query: replicas of older ones are dead when the answer, `Done`, comes."""
 
     generation: Generation
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeRounds:
+    """How far the rounds of a start of the query are. The answer is `StoredRounds`."""
+
+    generation: Generation
+    rounds: Rounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +78,9 @@ class StopServer:
     """The server ends after its answer, `Done`."""
 
 
-AdminRequest: TypeAlias = CommitEpoch | BeginGeneration | SetHolders | ReportFailure | GetStatus | StopServer
+AdminRequest: TypeAlias = (
+    CommitEpoch | BeginGeneration | ExchangeRounds | SetHolders | ReportFailure | GetStatus | StopServer
+)
 
 # -------------------------------------------------------------------- answers
 
@@ -86,13 +98,20 @@ class CommitTold:
 
 
 @dataclass(frozen=True, slots=True)
+class StoredRounds:
+    """By instance, the last round of which its checkpoint is durable, and in which epoch."""
+
+    stored: Mapping[Origin, StoredRound]
+
+
+@dataclass(frozen=True, slots=True)
 class Status:
     """Replicas, spare processes, deaths, failures and recoveries."""
 
     said: ServerStatus
 
 
-AdminAnswer: TypeAlias = Done | CommitTold | Status
+AdminAnswer: TypeAlias = Done | CommitTold | StoredRounds | Status
 
 # ---------------------------------------------------------------------- codec
 
@@ -104,6 +123,9 @@ def pack_request(request: AdminRequest) -> dict[str, Any]:
             said: dict[str, Any] = {"epoch": epoch, "truncation_points": pack_points(points)}
         case BeginGeneration(generation):
             said = {"generation": generation}
+        case ExchangeRounds(generation, rounds):
+            said = {"generation": generation, "begun": rounds.begun, "complete": rounds.complete}
+            said |= {"committed": rounds.committed}
         case SetHolders(addresses):
             said = {"addresses": list(addresses)}
         case ReportFailure((node, instance), generation, epoch, error, message):
@@ -126,6 +148,8 @@ def pack_answer(answer: AdminAnswer) -> dict[str, Any]:
             said: dict[str, Any] = {}
         case CommitTold(replicas):
             said = {"replicas": replicas}
+        case StoredRounds(stored):
+            said = {"stored": [[*origin, *last] for origin, last in sorted(stored.items())]}
         case Status(status):
             said = {"status": dict(status)}
     return {"kind": type(answer).__name__, **said}
@@ -155,6 +179,16 @@ def _parse_begin_generation(said: Mapping[str, Any]) -> BeginGeneration:
     return BeginGeneration(generation_in(said, _REQUEST))
 
 
+def _parse_exchange_rounds(said: Mapping[str, Any]) -> ExchangeRounds:
+    committed = said.get("committed")
+    if type(committed) is not int or committed < NO_EPOCH:
+        raise ProtocolError(f"{_REQUEST}: {committed!r} is not the last epoch that has committed")
+    rounds = Rounds(
+        Round(whole(said, "begun", _REQUEST)), Round(whole(said, "complete", _REQUEST)), Epoch(committed)
+    )
+    return ExchangeRounds(generation_in(said, _REQUEST), rounds)
+
+
 def _parse_set_holders(said: Mapping[str, Any]) -> SetHolders:
     addresses = said.get("addresses")
     if not isinstance(addresses, list) or not all(isinstance(address, str) for address in addresses):
@@ -176,6 +210,22 @@ def _parse_commit_told(said: Mapping[str, Any]) -> CommitTold:
     return CommitTold(whole(said, "replicas", _ANSWER))
 
 
+def _parse_stored_rounds(said: Mapping[str, Any]) -> StoredRounds:
+    stored = said.get("stored")
+    if not isinstance(stored, list) or not all(_is_stored(each) for each in stored):
+        raise ProtocolError(f"{_ANSWER}: {stored!r} does not say of instances what they have stored")
+    return StoredRounds(
+        {
+            Origin.of(node, instance): StoredRound(Epoch(epoch), Round(round))
+            for node, instance, epoch, round in stored
+        }
+    )
+
+
+def _is_stored(said: Any) -> bool:
+    return isinstance(said, list) and len(said) == 4 and all(type(one) is int and one >= 0 for one in said)
+
+
 def _parse_status(said: Mapping[str, Any]) -> Status:
     status = said.get("status")
     if not isinstance(status, dict):
@@ -186,6 +236,7 @@ def _parse_status(said: Mapping[str, Any]) -> Status:
 _REQUESTS: Final[Mapping[str, Callable[[Mapping[str, Any]], AdminRequest]]] = {
     "CommitEpoch": _parse_commit_epoch,
     "BeginGeneration": _parse_begin_generation,
+    "ExchangeRounds": _parse_exchange_rounds,
     "SetHolders": _parse_set_holders,
     "ReportFailure": _parse_report_failure,
     "GetStatus": lambda _said: GetStatus(),
@@ -194,5 +245,6 @@ _REQUESTS: Final[Mapping[str, Callable[[Mapping[str, Any]], AdminRequest]]] = {
 _ANSWERS: Final[Mapping[str, Callable[[Mapping[str, Any]], AdminAnswer]]] = {
     "Done": lambda _said: Done(),
     "CommitTold": _parse_commit_told,
+    "StoredRounds": _parse_stored_rounds,
     "Status": _parse_status,
 }

@@ -14,7 +14,8 @@ Integers are little-endian. The numbers of rows that are consecutive are not wri
 distances from the first one (width 4), or, where that is not enough, as they are (width 8).
 
 A block of the kind WATERMARK has no rows: it is a header alone, whose watermark is for a destination that gets no rows
-to carry it.
+to carry it. Nor has one of the kind MARKER; what rides along there is a u64, the number of the round whose marker it
+is.
 """
 
 from __future__ import annotations
@@ -32,12 +33,14 @@ from clonos.errors import ProtocolError
 from clonos.protocol.frontier import Column
 from clonos.protocol.ids import Epoch
 from clonos.protocol.ingestion import UNKNOWN
+from clonos.protocol.recovery.marker import NO_ROUND, Round
 from clonos.wire.framing import Buffer
 
 VERSION: Final = 0xB3
 _HEAD: Final = struct.Struct("<BBBBI")
 _BODY: Final = struct.Struct("<QqqqIIIIqq")
 HEADER_BYTES: Final = _HEAD.size + _BODY.size
+_ROUND: Final = struct.Struct("<Q")
 _ALIGNED: Final = 8
 _MAX_DISTANCE: Final = (1 << 32) - 1
 _NO_WATERMARK: Final = -(1 << 63)
@@ -52,6 +55,7 @@ class Kind(enum.IntEnum):
 
     ROWS = 1
     WATERMARK = 2
+    MARKER = 3
 
 
 class Encoding(enum.IntEnum):
@@ -75,15 +79,15 @@ class _Width(enum.IntEnum):
 
 _FORMS: Final = frozenset(
     {(Kind.ROWS, encoding, width) for encoding in (Encoding.ARROW, Encoding.PACKED) for width in _Width}
-    | {(Kind.WATERMARK, Encoding.NONE, _Width.CONSECUTIVE)}
+    | {(kind, Encoding.NONE, _Width.CONSECUTIVE) for kind in (Kind.WATERMARK, Kind.MARKER)}
 )
 """What may stand together in a header: kind, encoding, width."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Rows of one sender for one destination, or its watermark alone. `numbers` are output numbers, or positions in a
-    source; ascending."""
+    """Rows of one sender for one destination, or its watermark alone, or a marker. `numbers` are output numbers, or
+    positions in a source; ascending."""
 
     epoch: Epoch
     sender: int
@@ -99,6 +103,8 @@ class Block:
     encoding: Encoding = Encoding.ARROW
     ingested: int = UNKNOWN
     """When the oldest row that these are made of entered the query (`clonos.protocol.ingestion`)."""
+    round: Round = NO_ROUND
+    """Of a marker."""
 
     @property
     def count(self) -> int:
@@ -106,7 +112,9 @@ class Block:
 
     @property
     def kind(self) -> Kind:
-        return Kind.ROWS if len(self.numbers) else Kind.WATERMARK
+        if len(self.numbers):
+            return Kind.ROWS
+        return Kind.MARKER if self.round else Kind.WATERMARK
 
 
 def watermark_block(epoch: Epoch, sender: int, watermark: int) -> Block:
@@ -114,17 +122,23 @@ def watermark_block(epoch: Epoch, sender: int, watermark: int) -> Block:
     return Block(epoch, sender, [], b"", b"", watermark, Encoding.NONE)
 
 
+def marker_block(epoch: Epoch, sender: int, round: Round) -> Block:
+    """What the sender has sent before it belongs to the round."""
+    return Block(epoch, sender, [], b"", b"", None, Encoding.NONE, round=round)
+
+
 def pack_block(block: Block) -> bytes:
     """The block as one piece of bytes, a multiple of 8 long. Raises ProtocolError where no receiver would take it."""
     numbers = block.numbers
-    ride_along, rows = memoryview(block.ride_along).cast("B"), memoryview(block.rows).cast("B")
+    along = _ROUND.pack(block.round) if block.round else block.ride_along
+    ride_along, rows = memoryview(along).cast("B"), memoryview(block.rows).cast("B")
     count, watermark = len(numbers), _packed_watermark(block.watermark)
     if count:
         kind, encoding = Kind.ROWS, block.encoding
         first, last = int(numbers[0]), int(numbers[-1])
         width = _width(numbers, first, last)
     else:
-        kind, encoding, width = Kind.WATERMARK, Encoding.NONE, _Width.CONSECUTIVE
+        kind, encoding, width = block.kind, Encoding.NONE, _Width.CONSECUTIVE
         first = last = _NO_ROW
     _check_sizes(kind, count, len(ride_along), len(rows), watermark)
     written = b"" if width is _Width.CONSECUTIVE else _written(numbers, first, width)
@@ -168,6 +182,11 @@ def parse_block(raw: memoryview) -> Block:
         )
     numbers = _numbers(raw[HEADER_BYTES:begin], _Width(width), first, last, count)
     said = None if watermark == _NO_WATERMARK else watermark
+    if kind == Kind.MARKER:
+        (number,) = _ROUND.unpack(raw[begin:end])
+        if not number:
+            raise ProtocolError("a block of a marker has no round")
+        return marker_block(Epoch(epoch), sender, Round(number))
     return Block(
         Epoch(epoch),
         sender,
@@ -190,6 +209,10 @@ def _check_sizes(kind: int, count: int, ride_along: int, rows: int, watermark: i
             )
         if watermark == _NO_WATERMARK:
             raise ProtocolError("a block has neither rows nor a watermark")
+    if kind == Kind.MARKER and (count or rows or ride_along != _ROUND.size or watermark != _NO_WATERMARK):
+        raise ProtocolError(
+            f"a block of a marker has {count} rows in {rows} bytes, {ride_along} bytes that ride along, or a watermark"
+        )
 
 
 def _packed_watermark(watermark: int | None) -> int:

@@ -27,7 +27,7 @@ LOST = ReplicaLost("its process is gone")
 
 
 def policy(*, repeats_output: bool = False) -> RestartPolicy:
-    return RestartPolicy(limit=3, backoff=1.0, committed=-1, repeats_output=repeats_output)
+    return RestartPolicy(limit=3, backoff=1.0, progress=-1, repeats_output=repeats_output)
 
 
 def test_it_is_started_again_later_and_later_and_then_not_any_more() -> None:
@@ -47,7 +47,7 @@ def test_an_epoch_that_commits_in_between_makes_it_the_first_failure_again() -> 
 
 
 def test_no_restart_waits_longer_than_the_longest_back_off() -> None:
-    rules = RestartPolicy(limit=3_000, backoff=20.0, committed=-1)
+    rules = RestartPolicy(limit=3_000, backoff=20.0, progress=-1)
     pauses = {again.pause for _ in range(3_000) if (again := rules.failed(LOST, -1)) is not None}
     assert pauses == {20.0, LONGEST_BACKOFF_SECONDS}
 

@@ -75,7 +75,7 @@ class InstanceConfig:
     keys_of: KeysOf
     depth: int = FULL
     fold_from: int = FOLD_FROM
-    recording: bool = True  # off only to measure what recording costs
+    recording: bool = True  # off where no step is ever repeated
     per_epoch: bool = (
         False  # the operator gathers an epoch's records; they and timers are processed at its end
     )
@@ -97,7 +97,7 @@ class Instance:
         place = InstancePlace(config.name, config.origin)
         journal = DeltaJournal(config.depth, fold_from=config.fold_from)
         save_queue = SaveQueue()
-        log = InstanceLog(config.origin, journal, save_queue, place)
+        log = InstanceLog(config.origin, journal, save_queue, place, is_kept=config.recording)
         gate = InputGate(journal, save_queue, place, ChannelWatermarks(config.event_inputs))
         watermarks = OutputWatermarks(config.routing, services)
         output = OutputStage(ports, config.routing, log, journal, place, watermarks, services.counts)

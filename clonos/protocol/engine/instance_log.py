@@ -27,8 +27,16 @@ class InstanceLog:
     """The log as far as this incarnation has built it, and `recording`, what is known of it beyond."""
 
     def __init__(
-        self, origin: Origin, journal: DeltaJournal, save_queue: SaveQueue, place: InstancePlace
+        self,
+        origin: Origin,
+        journal: DeltaJournal,
+        save_queue: SaveQueue,
+        place: InstancePlace,
+        *,
+        is_kept: bool = True,
     ) -> None:
+        """Where it is not kept, nothing is ever repeated from it, and it stays empty."""
+        self._is_kept = is_kept
         self.recording = Recording()
         self.end = LOG_BEGIN
         self.epoch_start = LOG_BEGIN
@@ -68,7 +76,7 @@ class InstanceLog:
 
     def append(self, chunk: bytes) -> None:
         """The log goes on. Raises DivergenceError where something else is recorded there."""
-        if not chunk:
+        if not chunk or not self._is_kept:
             return
         start = self.end
         stop = log_after(start, chunk)

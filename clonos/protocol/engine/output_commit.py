@@ -49,6 +49,11 @@ class SinkInstance:
         for raw in held:
             self._receipts.take(raw)
 
+    @property
+    def covered(self) -> dict[int, int]:
+        """By channel, the last position that has been taken."""
+        return dict(self._frontier.covered)
+
     def open_epoch(self, epoch: Epoch) -> None:
         self._arrivals = Arrivals(Where(self._name, self._instance, epoch))
 

@@ -24,7 +24,7 @@ Elnozahy, Alvisi, Wang and Johnson, "A Survey of Rollback-Recovery Protocols in 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypedDict, overload
 
@@ -156,9 +156,14 @@ def recovery_line(
     *,
     generation: Generation,
     epoch: Epoch,
+    senders_repeat: bool = True,
 ) -> RecoveryLine:
-    """`cursors` are the sinks' by channel; one that is not known counts as one that has nothing."""
-    line = newest_consistent_line(_restart_points(topology, standings, cursors))
+    """`cursors` are the sinks' by channel; one that is not known counts as one that has nothing. A sink that begins at
+    a snapshot, too, is among the `standings`. Where `senders_repeat` not what they have sent, a snapshot that has
+    received it does not go with their beginning before it."""
+    line = newest_consistent_line(
+        _restart_points(topology, standings, cursors, senders_repeat=senders_repeat)
+    )
     chosen = {
         origin: standing.inside[line[origin.channel] - 1]
         for origin, standing in standings.items()
@@ -192,8 +197,9 @@ class _RestartPoints(Sequence[RestartPoint]):
     kept; all of it is repeated. A snapshot has a position for each of many channels, so only the one that was looked
     at last is there."""
 
-    def __init__(self, standing: Standing, receivers: Sequence[int]) -> None:
-        self._standing, self._receivers = standing, receivers
+    def __init__(self, standing: Standing, receivers: Sequence[int], senders: Collection[int] = ()) -> None:
+        """`senders` are those that do not repeat what they have sent."""
+        self._standing, self._receivers, self._senders = standing, receivers, senders
         self._last = 0, self._make(0)
 
     def __len__(self) -> int:
@@ -213,9 +219,11 @@ class _RestartPoints(Sequence[RestartPoint]):
 
     def _make(self, number: int) -> RestartPoint:
         if not number:
-            return RestartPoint(self._standing.reached)
+            return RestartPoint(self._standing.reached, self._by_receiver(self._standing.sent))
         point = self._standing.inside[number - 1]
-        return RestartPoint(point.reached, unkept=self._by_receiver(point.sent))
+        sent = self._by_receiver(point.sent)
+        new = {sender: at for sender, at in point.reached.items() if sender in self._senders}
+        return RestartPoint(point.reached, sent, unkept=sent, unrepeatable=new)
 
     def _by_receiver(self, sent: Mapping[int, OutputNumber]) -> dict[int, int]:
         known = len(self._receivers)
@@ -228,10 +236,18 @@ def _restart_points(
     topology: Topology,
     standings: Mapping[Origin, Standing],
     cursors: Mapping[Origin, Mapping[int, int]],
+    *,
+    senders_repeat: bool,
 ) -> dict[int, Sequence[RestartPoint]]:
     """Of all instances by their channels, receivers first."""
+    unrepeated = frozenset(
+        () if senders_repeat else (origin.channel for origin in topology.instances(NodeKind.OPERATOR))
+    )
     found: dict[int, Sequence[RestartPoint]] = {
-        origin.channel: [RestartPoint(reached)] for origin, reached in cursors.items()
+        origin.channel: _RestartPoints(standings[origin], (), unrepeated)
+        if origin in standings
+        else [RestartPoint(reached)]
+        for origin, reached in cursors.items()
     }
     for node in _receivers_first(topology):
         receivers = [
@@ -240,7 +256,7 @@ def _restart_points(
             for instance in range(reader.parallelism)
         ]
         for origin in (Origin.of(node.number, instance) for instance in range(node.parallelism)):
-            found[origin.channel] = _RestartPoints(standings.get(origin, Standing()), receivers)
+            found[origin.channel] = _RestartPoints(standings.get(origin, Standing()), receivers, unrepeated)
     return found
 
 

@@ -63,6 +63,12 @@ class SnapshotName:
 Names = Iterable[SnapshotName]
 
 
+def sequence_after(text: str) -> int:
+    """The number of the snapshot that the same instance takes behind the one of that name."""
+    name = SnapshotName.parse(text)
+    return name.sequence + 1 if name is not None else 0
+
+
 def read_fence(text: str) -> tuple[Fence, bool]:
     """The fence that stands in the name of a file, and whether it was written when fences had 64 bits."""
     narrow = len(text) == _NARROW_DIGITS
@@ -117,6 +123,11 @@ def of_newest_attempt(names: Names, epoch: Epoch, claimed: Fence) -> list[Snapsh
         for name in names
         if name.epoch == epoch and not name.final and of_same_attempt(name.fence, claimed)
     )
+
+
+def of_all_attempts(names: Names, epoch: Epoch) -> list[SnapshotName]:
+    """Inside `epoch`, oldest first: which of them have happened, a recovery line says (`RecoveryLine.counting`)."""
+    return sorted(name for name in names if name.epoch == epoch and not name.final)
 
 
 def superseded(names: Names, newest: SnapshotName) -> list[SnapshotName]:

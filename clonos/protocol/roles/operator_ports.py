@@ -14,6 +14,8 @@ from clonos.protocol.ids import Epoch, LogOffset, Origin, OutputNumber
 from clonos.protocol.line.snapshot_name import Since, SnapshotName
 from clonos.protocol.ports import Emit, Encoded, Row
 from clonos.protocol.recovery.causal.causal_log import Segment
+from clonos.protocol.recovery.coordinated.rounds import StoredRound
+from clonos.protocol.recovery.marker import Round
 from clonos.protocol.roles.incarnation_ports import IncarnationPorts
 from clonos.protocol.roles.record_quarantine import QuarantinePorts
 from clonos.protocol.roles.steps import Steps
@@ -120,6 +122,16 @@ class OperatorPorts(IncarnationPorts[S], QuarantinePorts, Generic[S, PendingT, F
     @abstractmethod
     def send_checkpointed(self, acked_input: int, log_offset: LogOffset) -> None:
         """CHECKPOINTED: a durable snapshot covers the bundles, and the log, up to here."""
+
+    # ------------------------------------------------------- rounds of checkpoints
+
+    @abstractmethod
+    def send_marker(self, round: Round) -> Steps:
+        """To all readers, behind what has been sent to them."""
+
+    @abstractmethod
+    def round_stored(self, stored: StoredRound) -> None:
+        """To the driver: the checkpoint of a round is durable."""
 
     # ------------------------------------------------------------------ snapshots
 

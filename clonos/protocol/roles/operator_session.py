@@ -13,15 +13,19 @@ A standby takes the same bundles and sends no rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from clonos.protocol.engine.instance import Action, Bundle, Emit, Instance, Persist, Row
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import NO_OUTPUT, Epoch, LogOffset, Origin, OutputNumber
 from clonos.protocol.ingestion import UNKNOWN, Ingested, PendingInput
 from clonos.protocol.ports import Encoded
+from clonos.protocol.recovery.coordinated.rollback import check_replaceable
+from clonos.protocol.recovery.coordinated.rounds import Rounds, StoredRound
+from clonos.protocol.recovery.marker import NO_ROUND, Round
+from clonos.protocol.recovery.policy import Checkpoint, Decision, InstancePolicy
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.crash_marks import CrashMarks
 from clonos.protocol.roles.incarnation import Incarnation
@@ -32,6 +36,15 @@ from clonos.protocol.roles.steps import Steps
 
 _ROWS_TOGETHER: Final = 1000
 """Rows in bundles that are taken as one."""
+
+
+class _Storing(NamedTuple):
+    """What a snapshot covers that is being stored: bundles, and the log; and of which round it is a checkpoint."""
+
+    acked_input: int
+    log_offset: LogOffset
+    round: Round = NO_ROUND
+
 
 S = TypeVar("S")
 PendingT = TypeVar("PendingT")
@@ -46,6 +59,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         name: str,
         origin: Origin,
         ports: OperatorPorts[S, PendingT, FrameT],
+        policy: InstancePolicy,
         *,
         may_have_moved: bool,
         crash_marks: CrashMarks,
@@ -53,7 +67,11 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         output_number_floor: OutputNumber = NO_OUTPUT,
         damage_accepted: bool = False,
     ) -> None:
+        self._name = name
         self._ports = ports
+        self._policy = policy
+        self._rounds = Rounds()
+        self._is_open = False
         self._may_have_moved = may_have_moved
         self.incarnation: Incarnation[S] = Incarnation(
             name,
@@ -68,13 +86,18 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         self._schedule = SnapshotSchedule(snapshot_limits, now=ports.steady_clock(), work=ports.work())
         self._acked_input = 0
         self._input = PendingInput()
-        self._storing: tuple[int, LogOffset] | None = None  # what a snapshot covers: bundles, and the log
+        self._storing: _Storing | None = None
 
     # ------------------------------------------------------------------ life
 
     @property
     def live(self) -> Instance:
         return self.incarnation.live
+
+    @property
+    def acked_input(self) -> int:
+        """The number of the last bundle that has been taken."""
+        return self._acked_input
 
     @property
     def request(self) -> AttachRequest:
@@ -93,8 +116,10 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
     def attach(self, request: AttachRequest) -> Steps:
         """A conduit has connected: restore, if the instance is not in memory."""
         self._acked_input = 0
+        check_replaceable(self._policy, request, self._name)
         is_suspect = self.quarantine.begin(request)
         yield from self.incarnation.serve(request)
+        self._policy.begin_epoch()
         self._begin_input()
         self.live.quarantine = self.quarantine if is_suspect else None
 
@@ -117,6 +142,8 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         # An epoch may be over before the conduit's first tick.
         yield from self.perform(self.live.tick(self.clock()))
         self._input_is_used()
+        self._is_open = True
+        yield from self._carry_out(self._policy.begin_round(self._rounds.begun))
 
     def stand_by(self, request: AttachRequest) -> Steps:
         """Restore, and follow the replica from there."""
@@ -158,6 +185,12 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         if not self.request.standby:
             self._ports.forget_snapshots(epoch, self.incarnation.begun)
 
+    def hear_rounds(self, rounds: Rounds) -> Steps:
+        """How far the rounds of this start of the query are."""
+        self._rounds = self._rounds.newest(rounds)
+        if self._is_open:
+            yield from self._carry_out(self._policy.begin_round(self._rounds.begun))
+
     # ----------------------------------------------------------------- input
 
     def takes_another(self, rows: int) -> bool:
@@ -167,19 +200,34 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
 
     def bundle(self, seq: int, records: Bundle, first: int | None = None) -> Steps:
         self.incarnation.bundles.take(seq, self.incarnation.where, first=first)
-        self._input.take(records.ingested)
-        live = self.live
-        actions = live.take(records) if live.quarantine is None else (yield from self._take_singly(records))
+        is_told = yield from self._carry_out(self._policy.arrive(records), seq)
         self._acked_input = seq
-        yield from self.perform(actions)
-        self._input_is_used()
         if self.request.standby:
             self.acknowledge()
             return
-        if not any(isinstance(action, Emit) for action in actions):
+        if not is_told:
             self.acknowledge()
         yield from self._ports.at(Moment.BUNDLE_TAKEN)
         yield from self._snapshot_if_due()
+
+    def _carry_out(self, decisions: Iterator[Decision], seq: int | None = None) -> Steps:
+        """Of bundle `seq`, if of any. Whether rows have been sent, which tell the conduit what has been taken."""
+        is_told = False
+        for decision in decisions:
+            if isinstance(decision, Checkpoint):
+                yield from self._checkpoint(decision.round)
+                continue
+            live = self.live
+            self._input.take(decision.ingested)
+            actions = (
+                live.take(decision) if live.quarantine is None else (yield from self._take_singly(decision))
+            )
+            if seq is not None:
+                self._acked_input = seq
+            yield from self.perform(actions)
+            self._input_is_used()
+            is_told = is_told or any(isinstance(action, Emit) for action in actions)
+        return is_told
 
     def _take_singly(self, records: Bundle) -> Steps:
         """Each record is saved before the next one may end the process. The bundle is acknowledged by itself."""
@@ -200,6 +248,8 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         ports = self._ports
         yield from ports.at(Moment.INPUT_ENDED)
         self.incarnation.bundles.end(last, self.incarnation.where)
+        self._is_open = False
+        yield from self._carry_out(self._policy.end_input())
         yield from self.perform(self.live.end_epoch())
         self._input_is_used()
         if self._storing is not None:
@@ -258,23 +308,37 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
 
     def _snapshot_if_due(self) -> Steps:
         ports = self._ports
-        if self._storing is not None or self.live.holds:
+        if not self._policy.checkpoints_alone or self._storing is not None or self.live.holds:
             return
         work = ports.work()
         if not self._schedule.is_due(ports.steady_clock(), work):
             return
         is_ready = ports.prepare_snapshot()
         if is_ready:
-            yield from ports.at(Moment.SNAPSHOT_BEGINS)
-            # A conduit that is told to forget the log up to here believes that it, and the standby, have had it.
-            yield from self.perform(self.live.flush())
-            self._storing = self._acked_input, self.live.log_offset
-            name = self.incarnation.name_snapshot(final=False)
-            ports.fold_log()
-            pending = ports.begin_snapshot(name, self.live.snapshot(), covered=self.incarnation.bundles.upto)
-            self._schedule.begin(ports.steady_clock(), ports.work())
-            ports.store_in_background(pending)
+            ports.store_in_background((yield from self._begin_snapshot()))
         self._schedule.prepare(ports.work() - work, is_done=is_ready)
+
+    def _begin_snapshot(self, round: Round = NO_ROUND) -> Steps:
+        """Inside an epoch; it is to be stored in the background."""
+        ports = self._ports
+        yield from ports.at(Moment.SNAPSHOT_BEGINS)
+        # A conduit that is told to forget the log up to here believes that it, and the standby, have had it.
+        yield from self.perform(self.live.flush())
+        self._storing = _Storing(self._acked_input, self.live.log_offset, round)
+        name = self.incarnation.name_snapshot(final=False)
+        ports.fold_log()
+        pending = ports.begin_snapshot(name, self.live.snapshot(), covered=self.incarnation.bundles.upto)
+        self._schedule.begin(ports.steady_clock(), ports.work())
+        return pending
+
+    def _checkpoint(self, round: Round) -> Steps:
+        """Of a round: what comes behind its marker is not in it, and what the instance sends from now on is behind the
+        marker that it sends."""
+        if self._storing is not None:
+            self.snapshot_stored((yield from self._ports.await_stored()))
+        pending = yield from self._begin_snapshot(round)
+        yield from self._ports.send_marker(round)
+        self._ports.store_in_background(pending)
 
     def snapshot_stored(self, stored: SnapshotStored) -> None:
         """What was stored in the background is durable, and the conduit may forget what it covers."""
@@ -283,7 +347,9 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
             raise stored.error
         self._schedule.store(stored.cost)
         if reached is not None:
-            self._ports.send_checkpointed(*reached)
+            self._ports.send_checkpointed(reached.acked_input, reached.log_offset)
+            if reached.round:
+                self._ports.round_stored(StoredRound(self.request.epoch, reached.round))
 
     # -------------------------------------------- InstancePorts, for the core
 

@@ -19,10 +19,20 @@ from dataclasses import replace
 
 from clonos.errors import ClonosError
 from clonos.protocol.fence import NO_GENERATION, Generation
-from clonos.protocol.ids import NO_EPOCH, Epoch, LogOffset, Origin, epoch_after
+from clonos.protocol.ids import NO_EPOCH, Epoch, LogOffset, Origin, epoch_after, epoch_before
 from clonos.protocol.line.commit_record import CommitRecord
 from clonos.protocol.line.final_snapshot import FinalSnapshots
-from clonos.protocol.line.recovery_line import Point, RecoveryLine, Standing, beginnings, recovery_line
+from clonos.protocol.line.recovery_line import (
+    Point,
+    RecoveryLine,
+    Resume,
+    Standing,
+    beginnings,
+    recovery_line,
+)
+from clonos.protocol.line.rollback_line import rollback_line
+from clonos.protocol.recovery.coordinated.sink_progress import SinkEnd
+from clonos.protocol.recovery.recovery_kind import RecoveryKind
 from clonos.protocol.roles.commit_records import CommitRecords
 from clonos.protocol.roles.steps import Steps
 from clonos.protocol.topology import NodeKind, Topology
@@ -31,8 +41,11 @@ from clonos.protocol.topology import NodeKind, Topology
 class QueryCoordinator(ABC):
     """One query in one driver. The runtime carries out the methods that are abstract here."""
 
-    def __init__(self, topology: Topology, *, is_realtime: bool) -> None:
+    def __init__(
+        self, topology: Topology, *, is_realtime: bool, recovery: RecoveryKind = RecoveryKind.CAUSAL
+    ) -> None:
         self._topology = topology
+        self._recovery = recovery
         self._is_realtime = is_realtime
         self.generation = NO_GENERATION  # of the start that is running
         self._claimed = NO_GENERATION  # by `begin_driver`, for the first start of the Spark query
@@ -96,6 +109,15 @@ class QueryCoordinator(ABC):
         epoch = epoch_after(passed)
         finals = self.records.final_snapshots(passed)
         last = self.records.newest_line()
+        if not self._recovery.repeats:
+            return rollback_line(
+                self._topology,
+                self._all_standings(finals, epoch, last),
+                self.cursors(),
+                generation=generation,
+                epoch=epoch,
+                resumes=not self.program_changes_at(epoch),
+            )
         if resumes and not self._is_older_copy(last) and not self.program_changes_at(epoch):
             try:
                 return recovery_line(
@@ -126,6 +148,25 @@ class QueryCoordinator(ABC):
             origin: Standing(finals[origin].point if origin in finals else None, inside.get(origin, ()))
             for origin in self._topology.instances(NodeKind.OPERATOR)
         }
+
+    def _all_standings(
+        self, finals: FinalSnapshots, epoch: Epoch, last: RecoveryLine | None
+    ) -> dict[Origin, Standing]:
+        """Of every operator's and sink's instance, where none repeats what it did. What the last start did in the epoch
+        counts, also where its tasks of the next one have claimed instances. Where it was to begin, an instance can
+        begin again, also where it has been claimed and had not begun yet."""
+        ends, cursors = self.sink_ends(epoch_before(epoch)), self.cursors()
+        bases = {origin: final.point for origin, final in finals.items()}
+        bases |= {origin: end.point(cursors.get(origin, {})) for origin, end in ends.items()}
+        found = self.all_snapshots_inside(epoch)
+        began = self.snapshots_named(last.resumes) if last and last.epoch == epoch else {}
+        standings: dict[Origin, Standing] = {}
+        for origin in self._topology.instances(NodeKind.OPERATOR, NodeKind.SINK):
+            inside = found.get(origin, ())
+            counting = last.counting(origin, inside) if last else inside
+            before = [began[origin]] if origin in began else []
+            standings[origin] = Standing(bases.get(origin), [*before, *counting])
+        return standings
 
     # ----------------------------------------------------------------- commits
 
@@ -208,6 +249,18 @@ class QueryCoordinator(ABC):
     @abstractmethod
     def cursors(self) -> Mapping[Origin, Mapping[int, int]]:
         """Of the sinks, by channel."""
+
+    def sink_ends(self, epoch: Epoch) -> Mapping[Origin, SinkEnd]:
+        """Of sinks that hold output: with which checkpoint each instance ended an epoch, or the last one before."""
+        return {}
+
+    def all_snapshots_inside(self, epoch: Epoch) -> Mapping[Origin, Sequence[Point]]:
+        """Of operators and of sinks that hold output, and of all attempts, oldest first."""
+        return {}
+
+    def snapshots_named(self, resumes: Mapping[Origin, Resume]) -> Mapping[Origin, Point]:
+        """Where the last start was to begin, as far as it is still there."""
+        return {}
 
     def begins_behind(self, epoch: Epoch, error: ClonosError) -> None:
         """The epoch is run from its beginning, because of this."""

@@ -24,12 +24,14 @@ from clonos.errors import (
     RecoveryTimeout,
     ReplicaLost,
     ResumeFailed,
+    RollbackNeeded,
     UserFunctionError,
 )
 from clonos.protocol.engine.instance import Bundle
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Epoch, LogOffset, Origin, OutputNumber
 from clonos.protocol.messages import End, Follow, Promote, Tick
+from clonos.protocol.recovery.coordinated.rounds import Rounds
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.steps import Steps
 
@@ -51,6 +53,7 @@ class InstanceSession(Protocol):
     def tick(self) -> Steps: ...
     def end(self, last: int) -> Steps: ...
     def commit(self, epoch: Epoch, truncation_points: Mapping[Origin, LogOffset]) -> None: ...
+    def hear_rounds(self, rounds: Rounds) -> Steps: ...
     def stand_by(self, request: AttachRequest) -> Steps: ...
     def follow(self, log_start: LogOffset, log: bytes) -> Steps: ...
     def take_over(self, fence: Fence, emitted_output: OutputNumber) -> Steps: ...
@@ -174,6 +177,10 @@ class ReplicaSession:
         """An epoch has committed: logs before these offsets may go."""
         self._instance.commit(epoch, truncation_points)
 
+    def hear_rounds(self, rounds: Rounds) -> Steps:
+        """How far the rounds of this start of the query are, between two words of the conduit."""
+        yield from self._instance.hear_rounds(rounds)
+
     def conduit_is_gone(self) -> None:
         """The conversation is over. Raises ReplicaLost where the process has to end with it."""
         standing, self._standing = self._standing, Standing.NOT_ATTACHED
@@ -188,5 +195,5 @@ def may_be_retried(error: ClonosError) -> bool:
     """Whether another process may come further, so that the conduit is to ask for one. What a script or the user's
     function raised is the task's failure, and another task attempt may resume elsewhere. Another process would wait as
     long as this one has, so a deadline that has passed is the task's failure, too, and names what was waited for."""
-    final = FaultInjected | UserFunctionError | ResumeFailed | RecoveryTimeout
+    final = FaultInjected | UserFunctionError | ResumeFailed | RollbackNeeded | RecoveryTimeout
     return error.retryable and not isinstance(error, final)

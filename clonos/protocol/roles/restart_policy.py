@@ -1,7 +1,8 @@
 """What a driver makes of the end of its Spark query: whether it starts it again, when, and where from.
 
 A retryable failure does not end the query: it is started anew over the same checkpoint, with back-off, up to a number
-of times without an epoch committed in between. Everything else ends it.
+of times without progress in between: an epoch that commits, or a round of checkpoints that is complete. Everything else
+ends it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from typing import Final
 from clonos import errors
 from clonos.errors import ClonosError, Fenced, GapError, ResumeFailed
 from clonos.protocol.fence import NO_GENERATION, Generation
-from clonos.protocol.ids import Epoch
 
 LONGEST_BACKOFF_SECONDS: Final = 30.0
 _MOST_DOUBLINGS: Final = 64
@@ -39,18 +39,19 @@ class Restart:
 class RestartPolicy:
     """Of one query in one driver."""
 
-    def __init__(self, *, limit: int, backoff: float, committed: Epoch, repeats_output: bool = False) -> None:
-        """`repeats_output`: the user prefers repeated output to none where determinants are gone."""
+    def __init__(self, *, limit: int, backoff: float, progress: int, repeats_output: bool = False) -> None:
+        """`progress` grows with what is never done again: with causal logging the last epoch that has committed.
+        `repeats_output`: the user prefers repeated output to none where determinants are gone."""
         self._limit = limit
         self._backoff = backoff
-        self._committed = committed
+        self._progress = progress
         self._repeats_output = repeats_output
         self._failures = 0
 
-    def failed(self, error: ClonosError, committed: Epoch) -> Restart | None:
+    def failed(self, error: ClonosError, progress: int) -> Restart | None:
         """A start has failed, or could not even be made; None: the query ends with the error."""
-        self._failures = 1 if committed > self._committed else self._failures + 1
-        self._committed = committed
+        self._failures = 1 if progress > self._progress else self._failures + 1
+        self._progress = progress
         gives_up = self._repeats_output and isinstance(error, GapError)
         if not (error.retryable or gives_up) or self._failures > self._limit:
             return None

@@ -15,6 +15,7 @@ from clonos.protocol.engine.instance import Bundle
 from clonos.protocol.engine.output_commit import SinkInstance, Write
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import LOG_BEGIN, Epoch, LogOffset, Origin, OutputNumber
+from clonos.protocol.recovery.coordinated.rounds import Rounds
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.steps import Steps
 
@@ -56,8 +57,16 @@ class SinkSession:
         """A conduit has connected: the sink's store says where the instance stands."""
         self.request = request
         cursors = yield from self._ports.open_sink(request)
-        self._sink = SinkInstance(self._name, self._origin.instance, cursors)
-        self._sink.open_epoch(request.epoch)
+        self._opened(cursors)
+        self._begin(cursors)
+
+    def _opened(self, cursors: Mapping[int, int]) -> None:
+        """The sink's store has come so far."""
+
+    def _begin(self, covered: Mapping[int, int]) -> None:
+        """Beyond these positions."""
+        self._sink = SinkInstance(self._name, self._origin.instance, dict(covered))
+        self._sink.open_epoch(self.request.epoch)
 
     def open_epoch(self) -> Steps:
         """Nothing is left to repeat."""
@@ -86,6 +95,10 @@ class SinkSession:
 
     def commit(self, epoch: Epoch, truncation_points: Mapping[Origin, LogOffset]) -> None:
         """The coordinator truncates the logs of sinks."""
+
+    def hear_rounds(self, rounds: Rounds) -> Steps:
+        """It shows what it is sent at once."""
+        yield from ()
 
     def stand_by(self, request: AttachRequest) -> Steps:
         raise ProtocolError("a sink has no standby")

@@ -14,6 +14,7 @@ from clonos.errors import ClonosError
 from clonos.protocol.engine.instance import Emit, Row
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import LOG_BEGIN, NO_OUTPUT, LogOffset, Origin, OutputNumber, log_after
+from clonos.protocol.line.recovery_line import RecoveryLine
 from clonos.protocol.recovery.causal.causal_log import Segment
 from clonos.protocol.recovery.causal.retrieval import Recovered
 from clonos.protocol.roles.attach_request import AttachRequest
@@ -79,6 +80,9 @@ class Checks:
     def restores(
         self, host: OperatorHost, hello: AttachRequest, found: Snapshot | None, recovered: Recovered
     ) -> None:
+        if not self._world.plan.recovery.repeats:
+            self._goes_back(host, hello, found)
+            return
         start = found.instance.log_offset if found else LOG_BEGIN
         if hello.standby:  # beyond what the conduit knows it may have been told of what never happened
             known = max(hello.log_start + len(hello.log) - start, 0)
@@ -101,6 +105,16 @@ class Checks:
         self._goes_live(
             host, hello, start, found.instance.emitted if found else NO_OUTPUT, recovered.recorded
         )
+
+    def _goes_back(self, host: OperatorHost, hello: AttachRequest, found: Snapshot | None) -> None:
+        """With all others, to a line: what it did behind that never happened, and nothing of it is repeated."""
+        self.fencing.begins(host.origin, host.replica)
+        self.truth.cut_rows(host.origin, found.instance.emitted if found else NO_OUTPUT)
+
+    def line_drawn(self, line: RecoveryLine) -> None:
+        """With coordinated checkpoints nothing in a snapshot depends on logs."""
+        if self._world.plan.recovery.repeats:
+            self.orphans.line_drawn(line)
 
     def goes_on(self, host: OperatorHost, hello: AttachRequest) -> None:
         """It begins an epoch as it stands in memory; an attempt elsewhere may have run some of it before."""
@@ -198,7 +212,7 @@ class Checks:
         self.effects.done(host.server_at, host.origin.node, key, record, draw)
 
     def snapshots(self, host: OperatorHost, snapshot: Snapshot) -> None:
-        if self._is_overtaken(host):
+        if self._is_overtaken(host) or not self._world.plan.recovery.repeats:
             return
         self.replays.snapshot(host, snapshot)
 
@@ -219,7 +233,9 @@ class Checks:
         self.outputs.passed_on(task, frame)
 
     def forgets(self, task: Task, seq: int) -> None:
-        self.truncation.conduit_forgets(task, seq)
+        """Where no process is replaced, nothing that a conduit keeps is ever sent again."""
+        if self._world.plan.recovery.repeats:
+            self.truncation.conduit_forgets(task, seq)
 
     def fails(self, task: Task, error: str, message: str) -> None:
         self.locality.fails(task, error, message)

@@ -18,11 +18,14 @@ class Ingestion:
 
     def __init__(self, plan: Plan) -> None:
         self._holds_back = plan.timers
+        self._is_held = not plan.recovery.repeats
         self._entered: dict[int, int] = {}
+        self._first = -1
 
     def entered(self, record: int, now: int) -> int:
         """A task hands the record on, perhaps again. When that was."""
         self._entered[record] = now
+        self._first = now if self._first < 0 else self._first
         return now
 
     def visible(self, sink: Origin, write: Write, now: int) -> None:
@@ -34,7 +37,10 @@ class Ingestion:
             )
         for time, row in zip(times, write.rows, strict=True):
             latest = now if self._holds_back else self._entered[row[1]]
-            if time != UNKNOWN and not min(self._entered.values()) <= time <= latest:
+            earliest = (
+                self._first if self._is_held else min(self._entered.values())
+            )  # what is held is not made again
+            if time != UNKNOWN and not earliest <= time <= latest:
                 raise Violation(
                     "ingestion", f"record {row[1]} entered at {latest} at the latest, and its row says {time}"
                 )

@@ -29,6 +29,7 @@ from typing import Any
 from clonos.errors import ConfigurationError, ReplicaLost, StorageUnavailable
 from clonos.protocol.fence import Generation
 from clonos.protocol.ids import Epoch, LogOffset, Origin
+from clonos.protocol.recovery.coordinated.rounds import Rounds, StoredRound
 from clonos.storage.disk_errors import disk
 from clonos.wire.admin_messages import (
     AdminRequest,
@@ -36,9 +37,11 @@ from clonos.wire.admin_messages import (
     CommitEpoch,
     CommitTold,
     Done,
+    ExchangeRounds,
     GetStatus,
     SetHolders,
     Status,
+    StoredRounds,
 )
 from clonos.wire.server_status import ServerStatus
 from clonos_standby.cluster.server_watch import is_hung, readable, say
@@ -247,6 +250,10 @@ class ReplicaServer:
     def commit(self, epoch: Epoch, truncation_points: Mapping[Origin, LogOffset]) -> int:
         """Tells all replicas that an epoch is committed; how many there are."""
         return self._ask(CommitEpoch(epoch, truncation_points), CommitTold).replicas
+
+    def exchange_rounds(self, generation: Generation, rounds: Rounds) -> Mapping[Origin, StoredRound]:
+        """Says how far the rounds of a start are; by instance, which checkpoint is durable."""
+        return self._ask(ExchangeRounds(generation, rounds), StoredRounds).stored
 
     def set_generation(self, generation: Generation) -> None:
         """Fences everything older than this generation; its replicas are dead when this returns."""

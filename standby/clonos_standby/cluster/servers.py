@@ -23,6 +23,7 @@ import msgpack
 from clonos.errors import ClonosError, StorageUnavailable
 from clonos.protocol.fence import Generation
 from clonos.protocol.ids import Epoch, LogOffset, Origin
+from clonos.protocol.recovery.coordinated.rounds import Rounds, StoredRound
 from clonos.protocol.roles.instance_moves import may_have_moved
 from clonos.wire.replica_service import Wanted
 from clonos.wire.server_status import ServersStatus, merged, placed
@@ -207,6 +208,15 @@ class ReplicaServers:
         if self._remote:
             self._committed = epoch, truncation_points
             self._look.set()
+
+    def exchange_rounds(self, generation: Generation, rounds: Rounds) -> Mapping[Origin, StoredRound]:
+        """As `launcher.ReplicaServer.exchange_rounds`. Instances are on this host: where a lost process is not replaced
+        there are no standbys, and so no servers elsewhere."""
+        return {
+            origin: stored
+            for server in self._local
+            for origin, stored in server.exchange_rounds(generation, rounds).items()
+        }
 
     def forget_left_behind(self) -> None:
         """Remove the logs of former servers, which no recovery asks for any more. Raises StorageUnavailable."""

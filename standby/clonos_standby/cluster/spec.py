@@ -19,6 +19,7 @@ from clonos.errors import ConfigurationError, ProtocolError
 from clonos.protocol.engine.channel_watermarks import EventInput
 from clonos.protocol.ids import NO_OUTPUT, OutputNumber
 from clonos.protocol.recovery.causal.delta_journal import FULL
+from clonos.protocol.recovery.recovery_kind import RecoveryKind
 from clonos.protocol.side_output import MAIN, OutputName
 from clonos.protocol.versions.upgrade import Schedule
 from clonos.storage.object_store import Options
@@ -80,6 +81,8 @@ class NodeSpec:
     routes: tuple[Route, ...] = ()  # by reader, in the order of their numbers
     depth: int = FULL
     recording: bool = True
+    recovery: RecoveryKind = RecoveryKind.CAUSAL
+    senders: frozenset[int] = frozenset()  # the channels from other instances, on which markers come
     event_time: EventColumn | None = None
     event_inputs: tuple[EventInput, ...] = ()  # the nodes that say how far event time has come
     version: str = "1"

@@ -18,9 +18,10 @@ from clonos.protocol.engine.instance import Bundle, Emit, Row
 from clonos.protocol.frontier import Column, numbers_of
 from clonos.protocol.ids import Epoch, Origin, channel_origin
 from clonos.protocol.ingestion import UNKNOWN, Ingested
+from clonos.protocol.recovery.marker import Marker, Round
 from clonos.protocol.side_output import MAIN, OutputName, SideRow, output_of, output_said
 from clonos.values.digest import digest_of
-from clonos.wire.block import Block, Encoding, pack_block, parse_block, watermark_block
+from clonos.wire.block import Block, Encoding, marker_block, pack_block, parse_block, watermark_block
 from clonos.wire.framing import MAX_LENGTH, Buffer
 from clonos.wire.messages import Bundle as BundleFrame, OutputBlock
 from clonos_standby.cluster.spec import RightInput
@@ -60,14 +61,15 @@ class BundleReader:
             if block.epoch != epoch:
                 raise ProtocolError(f"a block of epoch {block.epoch} in bundle {frame.seq} of epoch {epoch}")
         watermarks = {block.sender: block.watermark for block in blocks if block.watermark is not None}
+        markers = _markers(blocks)
         blocks = [block for block in blocks if block.count]
         if not blocks:
-            return Bundle([], [], [], watermarks=watermarks)
+            return Bundle([], [], [], watermarks=watermarks, markers=markers)
         rows = self._rows(blocks)
         deltas = [bytes(block.ride_along) for block in blocks if block.ride_along]
         channels, positions = _columns(blocks, count)
         ingested = [Ingested(block.sender, block.count, block.ingested) for block in blocks]
-        return Bundle(channels, positions, rows, deltas, watermarks, ingested)
+        return Bundle(channels, positions, rows, deltas, watermarks, ingested, markers)
 
     def _rows(self, blocks: list[Block]) -> list[tuple[Any, ...]]:
         if self._right is None:
@@ -76,6 +78,17 @@ class BundleReader:
         for decoder, group in groupby(blocks, lambda block: self._decoder(block.sender)):
             found += decoder.rows(list(group))
         return found
+
+
+def _markers(blocks: list[Block]) -> list[Marker]:
+    """Each behind the records of the blocks before it."""
+    found: list[Marker] = []
+    behind = 0
+    for block in blocks:
+        behind += block.count
+        if block.round:
+            found.append(Marker(block.sender, block.round, behind))
+    return found
 
 
 class _Decoder:
@@ -368,6 +381,11 @@ class OutputWriter:
             block = watermark_block(epoch, self._channel, watermark)
             made.append(OutputBlock(destination, pack_block(block)))
         return made
+
+    def markers(self, epoch: Epoch, round: Round, destinations: int) -> list[OutputBlock]:
+        """For each of so many destinations."""
+        marker = pack_block(marker_block(epoch, self._channel, round))
+        return [OutputBlock(destination, marker) for destination in range(destinations)]
 
     def _by_destination(self, emit: Emit) -> Iterator[tuple[int, Column, _Part]]:
         """The rows of each destination with their output numbers."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from clonos.protocol.engine.instance import Bundle as Records
+from clonos.protocol.recovery.coordinated.rounds import StoredRound
 from clonos.protocol.roles.replica_session import InstanceSession
 from clonos.wire.messages import Bundle, Hello
 from clonos_standby.replica.connection import Connection
@@ -21,6 +22,9 @@ class Host(Protocol):
 
     recovered: dict[str, Any] | None
     """The recovery that has come to its end, until the process has told the supervisor of it."""
+
+    stored_round: StoredRound | None
+    """The checkpoint that has become durable, until the process has told the supervisor of it."""
 
     def figures(self) -> dict[str, float]:
         """How far this process has come, for the status and the metrics (`server_stats`)."""

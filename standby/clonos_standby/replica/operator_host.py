@@ -37,6 +37,9 @@ from clonos.protocol.recovery.causal.holding import Damage
 from clonos.protocol.recovery.causal.longest_prefix import RecoveryState
 from clonos.protocol.recovery.causal.own_log import OwnLog, Writer
 from clonos.protocol.recovery.causal.retrieval import OpenedLog, Recovered
+from clonos.protocol.recovery.choice import instance_policy
+from clonos.protocol.recovery.coordinated.rounds import StoredRound
+from clonos.protocol.recovery.marker import Round
 from clonos.protocol.recovery.quarantine import CandidateRecord
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.crash_marks import CrashMarks
@@ -123,6 +126,8 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
         self._upload: Upload | None = None
         self._recovery: Recovery | None = None
         self.recovered: dict[str, Any] | None = None
+        self.stored_round: StoredRound | None = None
+        self._destinations = sum(route.parallelism for route in node.routes)
         self._snapshot_began = 0.0
         self._snapshots_taken = 0
         self._snapshot_seconds = 0.0
@@ -138,6 +143,7 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
             node.name,
             self._origin,
             self,
+            instance_policy(node.recovery, node.senders),
             may_have_moved=query.may_have_moved,
             crash_marks=CrashMarks(CrashMarkFile(path), start=start, pid=os.getpid()),
             snapshot_limits=SnapshotLimits(query.settings.snapshot_work, query.settings.snapshot_interval),
@@ -462,6 +468,19 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
 
     def send_checkpointed(self, acked_input: int, log_offset: LogOffset) -> None:
         self._connection.send(pack_checkpointed(acked_input, log_offset))
+
+    # ------------------------------------------------------- rounds of checkpoints
+
+    def send_marker(self, round: Round) -> Steps:
+        session, live = self._session, self.live
+        markers = self._writer.markers(session.request.epoch, round, self._destinations)
+        self._connection.send(
+            pack_output(session.acked_input, live.emitted_output, live.log_offset, rows=0, blocks=markers)
+        )
+        yield from ()
+
+    def round_stored(self, stored: StoredRound) -> None:
+        self.stored_round = stored
 
     # ----------------------------------------------------------------- snapshots
 

@@ -27,7 +27,7 @@ from clonos.errors import (
     UserFunctionError,
     Where,
 )
-from clonos.protocol.fence import Fence
+from clonos.protocol.fence import Fence, generation_of
 from clonos.protocol.ids import Epoch, LogOffset, Origin, OutputNumber
 from clonos.protocol.messages import End, Follow, Promote, Tick
 from clonos.protocol.roles.attach_request import AttachRequest
@@ -42,6 +42,7 @@ from clonos.wire.messages import Bundle, Hello, Resume, pack_ended, pack_error, 
 from clonos_standby.cluster.spec import NodeSpec, load
 from clonos_standby.replica.connection import ConduitGone, Connection, Heartbeat
 from clonos_standby.replica.error_report import shows_traceback, traceback_of
+from clonos_standby.replica.holding_sink_host import HoldingSinkHost
 from clonos_standby.replica.host import Host
 from clonos_standby.replica.operator_host import OperatorHost
 from clonos_standby.replica.sink_host import SinkHost
@@ -51,6 +52,7 @@ from clonos_standby.server.control_messages import (
     AskPromotion,
     Assign,
     AtEnd,
+    CheckpointStored,
     Committed,
     Connect,
     ControlMessage,
@@ -59,6 +61,7 @@ from clonos_standby.server.control_messages import (
     Follows,
     Granted,
     Recovered,
+    RoundsSaid,
     pack_control,
     parse_control,
 )
@@ -114,6 +117,12 @@ class Replica:
             self._serve(message.hello, control.fds[0], message.previous)
         elif isinstance(message, Committed):
             self._commit(message)
+        elif isinstance(message, RoundsSaid):
+            self._hear_rounds(message)
+
+    def _hear_rounds(self, said: RoundsSaid) -> None:
+        if self._session is not None:
+            carry_out(self._session.hear_rounds(said.rounds))
 
     def _build(self) -> Host:
         """What it is to be. It imports the modules of the user's functions, which may take longer than a conduit would
@@ -137,8 +146,7 @@ class Replica:
             driver_pids=self._query.driver_pids,
         )
         self._faults = faults
-        kind = SinkHost if node.sink is not None else OperatorHost
-        return kind(self._query, node, instance, faults)
+        return _kind_of(node)(self._query, node, instance, faults)
 
     def _node(self, number: int) -> NodeSpec:
         """With the user's functions: what goes wrong when their modules are imported is theirs."""
@@ -241,6 +249,7 @@ class Replica:
             else:
                 raise ProtocolError(f"{type(message).__name__} is not for a replica")
         if not self._hello.standby:
+            self._tell(host)
             self._faults.reached(Point.BEFORE_SPARK_COMMIT, self._hello.epoch)
 
     def _request(self, hello: Hello) -> AttachRequest:
@@ -267,6 +276,10 @@ class Replica:
     def _tell(self, host: Host) -> None:
         """The supervisor hears of a recovery at once, of the rest now and then."""
         now = time.monotonic()
+        if host.stored_round is not None:
+            generation = generation_of(Fence(self._hello.fence))
+            self._say(CheckpointStored(generation, host.stored_round))
+            host.stored_round = None
         if host.recovered is not None:
             self._say(Recovered({**host.recovered, "fence": Fence(self._hello.fence).text}))
             host.recovered = None
@@ -336,6 +349,8 @@ class Replica:
                 message = parse_control(control.message)
                 if isinstance(message, Committed):
                     self._commit(message)
+                elif isinstance(message, RoundsSaid):
+                    self._hear_rounds(message)
                 else:
                     self._words.append(control)
                     if isinstance(message, Connect) and session.gives_way:
@@ -343,6 +358,12 @@ class Replica:
         if wakeups is not None and wakeups in ready:
             host.finished()
         return connection.buffered or connection in ready
+
+
+def _kind_of(node: NodeSpec) -> type[OperatorHost | SinkHost]:
+    if node.sink is None:
+        return OperatorHost
+    return SinkHost if node.recovery.repeats else HoldingSinkHost
 
 
 def _with_those_behind(bundle: Bundle, connection: Connection, session: ReplicaSession) -> Bundle:

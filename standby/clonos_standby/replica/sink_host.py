@@ -10,6 +10,7 @@ from clonos.protocol.engine.instance import Bundle as Records
 from clonos.protocol.engine.output_commit import Write
 from clonos.protocol.ids import LOG_BEGIN, NO_OUTPUT, InstanceId, Origin
 from clonos.protocol.ingestion import UNKNOWN
+from clonos.protocol.recovery.coordinated.rounds import StoredRound
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.sink_session import SinkPorts, SinkSession
 from clonos.protocol.roles.steps import Steps
@@ -35,7 +36,11 @@ class SinkHost(SinkPorts):
         self._writer: Any = None
         self._latency = Histogram(LATENCY_SECONDS)
         self.recovered: dict[str, Any] | None = None
-        self._session = SinkSession(node.name, Origin.of(node.number, instance), self)
+        self.stored_round: StoredRound | None = None
+        self._session = self._new_session(node, Origin.of(node.number, instance))
+
+    def _new_session(self, node: NodeSpec, origin: Origin) -> SinkSession:
+        return SinkSession(node.name, origin, self)
 
     @property
     def session(self) -> SinkSession:

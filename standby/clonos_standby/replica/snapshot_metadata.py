@@ -34,7 +34,7 @@ def encode(snapshot: InstanceSnapshot, *, acked_input: int = 0) -> bytes:
             "random": [snapshot.random_state[0], list(snapshot.random_state[1]), snapshot.random_state[2]],
             "watermark": snapshot.watermark,
             "pending": [
-                [channel, position, list(map(_kept, row))] for channel, position, row in snapshot.pending
+                [channel, position, list(map(kept_value, row))] for channel, position, row in snapshot.pending
             ],
             "reached": snapshot.reached,
             "sent": snapshot.sent,
@@ -72,7 +72,7 @@ def decode(raw: bytes, row_class: Callable[[int], type]) -> InstanceSnapshot:
             random_state=(kind, tuple(words), gauss),
             watermark=said["watermark"],
             pending=[
-                (channel, position, tuple.__new__(row_class(channel), map(_row, row)))
+                (channel, position, tuple.__new__(row_class(channel), map(read_value, row)))
                 for channel, position, row in said["pending"]
             ],
             sent=said["sent"],
@@ -122,25 +122,26 @@ def resumed(raw: bytes, awaited_input: Mapping[int, int]) -> bytes:
     return values.encode({**said, "taken": 0, "owed": dict(awaited_input), "arrived": said.get("began", {})})
 
 
-def _kept(value: Any) -> Any:
+def kept_value(value: Any) -> Any:
     """A value of an input row, of which a struct is a row: its names and its values. There are no other tuples."""
     if isinstance(value, Row):
-        return value._fields, tuple(map(_kept, value))
+        return value._fields, tuple(map(kept_value, value))
     if isinstance(value, list):
-        return list(map(_kept, value))
+        return list(map(kept_value, value))
     if isinstance(value, dict):
-        return {_kept(key): _kept(each) for key, each in value.items()}
+        return {kept_value(key): kept_value(each) for key, each in value.items()}
     return value
 
 
-def _row(kept: Any) -> Any:
+def read_value(kept: Any) -> Any:
+    """The value that `kept_value` has written."""
     if isinstance(kept, tuple):
         names, each = kept
-        return make_row(names, list(map(_row, each)))
+        return make_row(names, list(map(read_value, each)))
     if isinstance(kept, list):
-        return list(map(_row, kept))
+        return list(map(read_value, kept))
     if isinstance(kept, dict):
-        return {_row(key): _row(each) for key, each in kept.items()}
+        return {read_value(key): read_value(each) for key, each in kept.items()}
     return kept
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias
 from clonos.errors import ProtocolError
 from clonos.protocol.fence import Generation
 from clonos.protocol.ids import Epoch, LogOffset, Origin
+from clonos.protocol.recovery.coordinated.rounds import Rounds, StoredRound
 from clonos.protocol.roles.death import Death
 from clonos.wire.messages import Hello
 from clonos.wire.truncation_points import pack_points, parse_points
@@ -44,6 +45,13 @@ class Committed:
 
 
 @dataclass(frozen=True, slots=True)
+class RoundsSaid:
+    """How far the rounds of this start of the query are."""
+
+    rounds: Rounds
+
+
+@dataclass(frozen=True, slots=True)
 class Granted:
     """The answer to `AskPromotion`. A server whose disk cannot keep the fence says why in `cannot`."""
 
@@ -59,6 +67,14 @@ class Recovered:
     """The instance is live again: how long the phases of its recovery took, and how much was repeated."""
 
     said: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointStored:
+    """The checkpoint of a round is durable, in a start of the query."""
+
+    generation: Generation
+    stored: StoredRound
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +116,18 @@ class Failed:
 
 
 ControlMessage: TypeAlias = (
-    Assign | Connect | Committed | Granted | Recovered | Figures | Follows | AskPromotion | AtEnd | Failed
+    Assign
+    | Connect
+    | Committed
+    | RoundsSaid
+    | Granted
+    | Recovered
+    | CheckpointStored
+    | Figures
+    | Follows
+    | AskPromotion
+    | AtEnd
+    | Failed
 )
 
 _KINDS: Final[dict[str, type[ControlMessage]]] = {
@@ -109,8 +136,10 @@ _KINDS: Final[dict[str, type[ControlMessage]]] = {
         Assign,
         Connect,
         Committed,
+        RoundsSaid,
         Granted,
         Recovered,
+        CheckpointStored,
         Figures,
         Follows,
         AskPromotion,
@@ -122,12 +151,16 @@ _WRITTEN: Final[dict[str, Callable[[Any], Any]]] = {
     "hello": lambda hello: hello.to_dict(),
     "previous": lambda death: None if death is None else death.to_dict(),
     "truncation_points": pack_points,
+    "rounds": lambda rounds: [rounds.begun, rounds.complete, rounds.committed],
+    "stored": list,
 }
 _READ: Final[dict[str, Callable[[Any], Any]]] = {
     "origin": lambda said: Origin(*said),
     "hello": Hello.from_dict,
     "previous": lambda said: None if said is None else Death(**said),
     "truncation_points": lambda said: parse_points(said, "Committed"),
+    "rounds": lambda said: Rounds(*said),
+    "stored": lambda said: StoredRound(*said),
 }
 
 

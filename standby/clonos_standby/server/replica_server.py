@@ -31,11 +31,13 @@ from clonos.wire.admin_messages import (
     CommitEpoch,
     CommitTold,
     Done,
+    ExchangeRounds,
     GetStatus,
     ReportFailure,
     SetHolders,
     Status,
     StopServer,
+    StoredRounds,
 )
 from clonos.wire.messages import Admin, pack_admin_answer
 from clonos.wire.server_status import ServerStatus
@@ -277,6 +279,8 @@ class Server:
                 answer(CommitTold(self.supervisor.commit(epoch, truncation_points)))
             case BeginGeneration(generation):
                 self.supervisor.set_generation(generation, lambda: answer(Done()))
+            case ExchangeRounds(generation, rounds):
+                answer(StoredRounds(self.supervisor.exchange_rounds(generation, rounds)))
             case SetHolders(addresses):
                 holders.tell(self.data, addresses)
                 answer(Done())

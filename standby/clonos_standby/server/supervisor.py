@@ -33,6 +33,8 @@ from clonos.errors import (
 )
 from clonos.protocol.fence import Fence, Generation
 from clonos.protocol.ids import Epoch, LogOffset, Origin
+from clonos.protocol.recovery.coordinated.round_relay import RoundRelay
+from clonos.protocol.recovery.coordinated.rounds import Rounds, StoredRound
 from clonos.protocol.roles.death import Death, classify_death
 from clonos.protocol.roles.host_placement import HostPlacement
 from clonos.protocol.roles.spare_pool import PROVEN_SECONDS, SparePool
@@ -44,6 +46,7 @@ from clonos_standby.server.control_messages import (
     AskPromotion,
     Assign,
     AtEnd,
+    CheckpointStored,
     Committed,
     Connect,
     Failed,
@@ -51,6 +54,7 @@ from clonos_standby.server.control_messages import (
     Follows,
     Granted,
     Recovered,
+    RoundsSaid,
     pack_control,
     parse_control,
 )
@@ -140,6 +144,7 @@ class Supervisor:
         self._pool = SparePool(spares)
         self._children: dict[int, Replica] = {}
         self._placement: HostPlacement[Replica, _Connection] = HostPlacement(self, self._fence_table.fences)
+        self._rounds = RoundRelay()
         self._recovering: set[Origin] = set()
         self._given: dict[Origin, HandOver] = {}
         self._oom_seen = oom_kills()
@@ -189,6 +194,8 @@ class Supervisor:
             process.keep(sock)
         else:
             sock.close()
+        if self._rounds.rounds.begun:
+            self._tell(process, RoundsSaid(self._rounds.rounds))
         self._watch_control(process)
         return True
 
@@ -304,6 +311,8 @@ class Supervisor:
                 replica.follows = message.epoch
             elif isinstance(message, AskPromotion):
                 self._promote(replica, message.hello)
+            elif isinstance(message, CheckpointStored) and replica.origin is not None:
+                self._rounds.stored(message.generation, replica.origin, message.stored)
             elif isinstance(message, AtEnd):
                 self._placement.stands_at_end(replica, message.epoch)
                 replica.busy = None
@@ -369,16 +378,25 @@ class Supervisor:
     def commit(self, epoch: Epoch, truncation_points: Mapping[Origin, LogOffset]) -> int:
         """Tells every replica that serves an instance; how many there are."""
         self.stats.committed = epoch
-        message = pack_control(Committed(epoch, truncation_points))
         serving = len(self._placement.serving)
         for replica in self._placement.not_given_up:
-            try:
-                replica.control.send(message)
-            except ProtocolError:
-                self._placement.is_deaf(replica)
-            else:
-                self._watch_control(replica)
+            self._tell(replica, Committed(epoch, truncation_points))
         return serving
+
+    def exchange_rounds(self, generation: Generation, rounds: Rounds) -> Mapping[Origin, StoredRound]:
+        """How far the rounds of a start of the query are, by its driver; which checkpoints are durable here."""
+        if self._rounds.say(generation, rounds):
+            for replica in self._placement.not_given_up:
+                self._tell(replica, RoundsSaid(self._rounds.rounds))
+        return self._rounds.stored_of(generation)
+
+    def _tell(self, replica: Replica, message: Committed | RoundsSaid) -> None:
+        try:
+            replica.control.send(pack_control(message))
+        except ProtocolError:
+            self._placement.is_deaf(replica)
+        else:
+            self._watch_control(replica)
 
     # -- death -------------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
+from clonos.errors import QueryDefinitionError
 from clonos.protocol.destination import Destinations
 from clonos.protocol.ports import Encoded
 from clonos.protocol.recovery.causal import determinant_codec as codec
@@ -227,7 +228,11 @@ class UnrecordedStep(StepRecorder):
         return wait()
 
     def effect(self, key: str, perform: Perform) -> Outcome:
-        return perform()
+        raise QueryDefinitionError(
+            f"ctx.effect({key!r}) acts on the outside at once, and what it depends on is not recorded: after a failure "
+            "it may be contradicted",
+            hint="Write to a sink, or set spark.clonos.recovery=causal",
+        )
 
     def skip(self, ran: int) -> None:
         """Nothing is kept."""

@@ -7,12 +7,13 @@ import java.util.zip.CRC32;
 /**
  * The header of a block: what one sender sends to one destination at a time. Conduits read nothing else of it; the
  * layout is that of docs/wire.md. Only the replica that decodes the rows checks the checksum, which covers them. A
- * block of a watermark has no rows: it is a header alone.
+ * block of a watermark has no rows, nor has the marker of a round.
  */
 public final class Block {
   static final int VERSION = 0xB3;
   static final int ROWS = 1;
   static final int WATERMARK = 2;
+  static final int MARKER = 3;
   static final int ARROW = 1;
   static final int CHECKSUM = 4;
   public static final int HEADER = 72;
@@ -37,7 +38,7 @@ public final class Block {
 
   /** Throws IllegalArgumentException where the bytes cannot be a block. */
   public static Block of(byte[] bytes) {
-    if (bytes.length < HEADER || (bytes[0] & 0xFF) != VERSION || (bytes[1] != ROWS && bytes[1] != WATERMARK)) {
+    if (bytes.length < HEADER || (bytes[0] & 0xFF) != VERSION || bytes[1] < ROWS || bytes[1] > MARKER) {
       throw new IllegalArgumentException(
           "a block of " + bytes.length + " bytes that begins otherwise than one of format " + VERSION + " does");
     }

@@ -1,0 +1,64 @@
+"""Where all instances go back to together, where none repeats what it did.
+
+The line is the newest consistent one through checkpoints of which nothing is lost and nothing is orphan
+(`consistent_line`): with coordinated checkpoints that is the last complete round. A sink begins there, too, with what
+it holds (`protocol.recovery.coordinated.held_output`).
+
+The output rule is checked here: what is visible may not lie behind the line, since what is made again may be something
+else. That it does can only be where a part of the checkpoint is older than another, or was made by another program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from clonos.errors import CheckpointMismatch
+from clonos.protocol.fence import Generation
+from clonos.protocol.ids import Epoch, Origin, channel_origin
+from clonos.protocol.line.recovery_line import RecoveryLine, Standing, beginnings, recovery_line
+from clonos.protocol.topology import NodeKind, Topology
+
+Cursors = Mapping[Origin, Mapping[int, int]]
+"""By sink's instance and channel, the last position that is visible."""
+
+
+def rollback_line(
+    topology: Topology,
+    standings: Mapping[Origin, Standing],
+    cursors: Cursors,
+    *,
+    generation: Generation,
+    epoch: Epoch,
+    resumes: bool,
+) -> RecoveryLine:
+    """`standings` are those of operators' and sinks' instances, `resumes`: whether they may begin inside the epoch.
+    Raises CheckpointMismatch."""
+    if resumes:
+        sinks = {origin: standings[origin].reached for origin in topology.instances(NodeKind.SINK)}
+        line = recovery_line(
+            topology, standings, sinks, generation=generation, epoch=epoch, senders_repeat=False
+        )
+    else:
+        bases = {origin: one.base for origin, one in standings.items() if one.base is not None}
+        line = RecoveryLine(generation, epoch, **beginnings(bases))
+    _check_visible(topology, line, standings, cursors)
+    return line
+
+
+def _check_visible(
+    topology: Topology, line: RecoveryLine, standings: Mapping[Origin, Standing], cursors: Cursors
+) -> None:
+    operators = {node.number for node in topology.nodes if node.kind is NodeKind.OPERATOR}
+    for origin in topology.instances(NodeKind.SINK):
+        standing, resume = standings[origin], line.resumes.get(origin)
+        chosen = [point.reached for point in standing.inside if resume and point.name == resume.name]
+        reached = chosen[0] if chosen else standing.reached
+        for channel, at in cursors.get(origin, {}).items():
+            if channel_origin(channel).node in operators and reached.get(channel, -1) < at:
+                raise CheckpointMismatch(
+                    f"sink {topology.node(origin.node).name!r}, instance {origin.instance}, shows rows of channel "
+                    f"{channel} up to {at}, and the newest checkpoints that fit together end at "
+                    f"{reached.get(channel, 'none')}: rows behind that would be made again, and differently",
+                    hint="Restore the checkpoint as it was last; a new program begins where an epoch has ended: let "
+                    "the old one run until one has, or begin anew with a new checkpoint and a new sink",
+                )

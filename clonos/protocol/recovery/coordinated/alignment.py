@@ -1,0 +1,130 @@
+"""Alignment: no record from behind a marker is processed before the checkpoint of its round.
+
+An instance takes its checkpoint of a round when the marker has come on every channel from another instance. A channel
+on which it has come already is held until then, and what came on it follows the checkpoint. So what is in the
+checkpoint of a receiver is what was sent before the checkpoint of its sender, on every channel: the checkpoints of a
+round are a consistent line (algorithm 1 of "Lightweight Asynchronous Snapshots for Distributed Dataflows").
+
+Channels from sources have no markers, and are never held. A source is read again after a failure, from where each of
+its readers stands, so it need not be cut at the same place for all of them. Where an instance reads sources alone, it
+begins the round for those behind it when the driver says so.
+
+A round can come to nothing: where an epoch ends, senders that have not heard of the round send no marker any more. What
+is held then is taken before the epoch's end, and the marker of a later round makes an instance forget the earlier one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from clonos.protocol.frontier import numbers_of, runs_of
+from clonos.protocol.ingestion import within
+from clonos.protocol.ports import Bundle
+from clonos.protocol.recovery.marker import NO_ROUND, Marker, Round
+from clonos.protocol.recovery.policy import Checkpoint, Decision, InstancePolicy
+
+
+class Alignment(InstancePolicy):
+    """What coordinated checkpoints decide for an instance. `senders` are the channels from other instances."""
+
+    repeats = False
+    checkpoints_alone = False
+
+    def __init__(self, senders: Collection[int]) -> None:
+        self._senders = frozenset(senders)
+        self._last = NO_ROUND  # that was checkpointed, or forgotten
+        self._round = NO_ROUND  # whose markers are coming
+        self._marked: set[int] = set()
+        self._held: list[Bundle] = []
+
+    @property
+    def held(self) -> int:
+        """Records that wait."""
+        return sum(len(bundle.rows) for bundle in self._held)
+
+    def begin_epoch(self) -> None:
+        self._forget()
+
+    def arrive(self, bundle: Bundle) -> Iterator[Decision]:
+        if not bundle.markers and not self._marked:
+            yield bundle
+            return
+        at = 0
+        for marker in bundle.markers:
+            yield from self._records(bundle, at, marker.behind)
+            at = marker.behind
+            yield from self._mark(marker)
+        yield from self._records(bundle, at, len(bundle.rows))
+        yield from self._watermarks(bundle)
+
+    def begin_round(self, begun: Round) -> Iterator[Decision]:
+        if not self._senders and begun > self._last:
+            self._last = begun
+            yield Checkpoint(begun)
+
+    def end_input(self) -> Iterator[Decision]:
+        yield from self._forget()
+
+    def _mark(self, marker: Marker) -> Iterator[Decision]:
+        if marker.round <= self._last or marker.round < self._round:
+            return
+        if marker.round > self._round:
+            yield from self._forget()
+            self._round = marker.round
+        self._marked.add(marker.channel)
+        if self._marked >= self._senders:
+            self._last = self._round
+            yield Checkpoint(self._last)
+            yield from self._forget()
+
+    def _forget(self) -> list[Bundle]:
+        """The round that is under way; what was held."""
+        held, self._held = self._held, []
+        self._marked.clear()
+        self._round = NO_ROUND
+        return held
+
+    def _records(self, bundle: Bundle, begin: int, end: int) -> Iterator[Bundle]:
+        """Those that may be taken now; the others are held."""
+        if begin == end:
+            return
+        if not self._marked:
+            yield _part(bundle, [(begin, end)])
+            return
+        taken: list[tuple[int, int]] = []
+        held: list[tuple[int, int]] = []
+        at = begin
+        for channel, count in runs_of(bundle.channels[begin:end]):
+            (held if channel in self._marked else taken).append((at, at + count))
+            at += count
+        if held:
+            self._held.append(_part(bundle, held))
+        if taken:
+            yield _part(bundle, taken)
+
+    def _watermarks(self, bundle: Bundle) -> Iterator[Bundle]:
+        """They are behind the records of their channel."""
+        held = {channel: at for channel, at in bundle.watermarks.items() if channel in self._marked}
+        taken = {channel: at for channel, at in bundle.watermarks.items() if channel not in self._marked}
+        if held:
+            self._held.append(Bundle([], [], [], watermarks=held))
+        if taken:
+            yield Bundle([], [], [], watermarks=taken)
+
+
+def _part(bundle: Bundle, parts: list[tuple[int, int]]) -> Bundle:
+    """Of a bundle the records in `parts`, which are in order, without what it says of event time. What rides along with
+    rows goes with the first records: nothing rides along where there are markers."""
+    if len(parts) == 1:
+        begin, end = parts[0]
+        channels, positions, rows = (
+            bundle.channels[begin:end],
+            bundle.positions[begin:end],
+            bundle.rows[begin:end],
+        )
+    else:
+        all_channels, all_positions = numbers_of(bundle.channels), numbers_of(bundle.positions)
+        channels = [each for begin, end in parts for each in all_channels[begin:end]]
+        positions = [each for begin, end in parts for each in all_positions[begin:end]]
+        rows = [each for begin, end in parts for each in bundle.rows[begin:end]]
+    return Bundle(channels, positions, rows, ingested=list(within(bundle.ingested, parts)))

@@ -1,0 +1,18 @@
+"""Rollback: which lost process is not replaced."""
+
+from __future__ import annotations
+
+from clonos.errors import RollbackNeeded, Where
+from clonos.protocol.recovery.policy import InstancePolicy
+from clonos.protocol.roles.attach_request import AttachRequest
+
+
+def check_replaceable(policy: InstancePolicy, request: AttachRequest, name: str) -> None:
+    """A conduit asks for a process in the place of one that was lost inside an epoch. What that one did since its
+    checkpoint others have seen, and it is not known. Raises RollbackNeeded where it cannot be repeated."""
+    if not policy.repeats and not request.fresh:
+        raise RollbackNeeded(
+            "a process was lost, and what it did since the last complete round is not recorded: all instances go back "
+            "to that round",
+            where=Where(name, request.origin.instance, request.epoch),
+        )

@@ -1,0 +1,44 @@
+"""What a replica server keeps of rounds, between the driver and the processes of its host."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from clonos.protocol.fence import NO_GENERATION, Generation
+from clonos.protocol.ids import Origin
+from clonos.protocol.recovery.coordinated.rounds import Rounds, StoredRound
+
+
+class RoundRelay:
+    """Of one start of the query at a time, the newest that it has heard of: rounds are numbered anew in each."""
+
+    def __init__(self) -> None:
+        self._generation = NO_GENERATION
+        self._rounds = Rounds()
+        self._stored: dict[Origin, StoredRound] = {}
+
+    @property
+    def rounds(self) -> Rounds:
+        """What a process is told that begins to serve."""
+        return self._rounds
+
+    def say(self, generation: Generation, rounds: Rounds) -> bool:
+        """The driver says how far the rounds of a start are; whether that is new to the processes here."""
+        if not self._is_of(generation):
+            return False
+        before, self._rounds = self._rounds, self._rounds.newest(rounds)
+        return self._rounds != before
+
+    def stored(self, generation: Generation, origin: Origin, stored: StoredRound) -> None:
+        """A process says which checkpoint is durable."""
+        if self._is_of(generation):
+            self._stored[origin] = stored
+
+    def stored_of(self, generation: Generation) -> Mapping[Origin, StoredRound]:
+        """What the driver of a start is to hear."""
+        return dict(self._stored) if generation == self._generation else {}
+
+    def _is_of(self, generation: Generation) -> bool:
+        if generation > self._generation:
+            self._generation, self._rounds, self._stored = generation, Rounds(), {}
+        return generation == self._generation

@@ -1,0 +1,34 @@
+"""How far sinks have come that hold output: what they hold in a checkpoint that counts is as good as visible."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from clonos.protocol.ids import LOG_BEGIN, Origin
+from clonos.protocol.line.recovery_line import Point
+from clonos.protocol.recovery.coordinated.held_output import SinkCheckpoint
+
+
+@dataclass(frozen=True, slots=True)
+class SinkEnd:
+    """The checkpoint with which a sink's instance ended an epoch that has committed."""
+
+    name: str
+    checkpoint: SinkCheckpoint
+
+    def point(self, cursors: Mapping[int, int]) -> Point:
+        """For the recovery line, where the sink's store has `cursors`."""
+        return Point(self.name, LOG_BEGIN, {}, self.checkpoint.reached(cursors))
+
+
+def with_held(
+    cursors: Mapping[Origin, Mapping[int, int]], ends: Mapping[Origin, SinkEnd]
+) -> dict[Origin, dict[int, int]]:
+    """By sink's instance and channel, what is visible or certain to be."""
+    found = {origin: dict(visible) for origin, visible in cursors.items()}
+    for origin, end in ends.items():
+        visible = found.setdefault(origin, {})
+        for channel, at in end.checkpoint.reached(visible).items():
+            visible[channel] = max(at, visible.get(channel, at))
+    return found

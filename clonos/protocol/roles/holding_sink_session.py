@@ -1,0 +1,209 @@
+"""What the process of a sink's instance does whose output may not be seen at once.
+
+It holds what it is sent (`protocol.recovery.coordinated.held_output`). Its checkpoint of a round, and of the end of an
+epoch, is how far it has come and what it holds. What may be seen is written in one atomic step as soon as the driver
+says so, also between two epochs.
+
+It begins where the recovery line says. What it holds there is seen at once: the line has been drawn behind it.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import Generic, TypeVar
+
+from clonos.errors import SnapshotCorrupt, Where
+from clonos.protocol.engine.instance import Bundle
+from clonos.protocol.engine.output_commit import SinkInstance, Write
+from clonos.protocol.fence import Fence, Generation
+from clonos.protocol.ids import NO_EPOCH, Epoch, LogOffset, Origin, epoch_before
+from clonos.protocol.line.recovery_line import RecoveryLine, Resume
+from clonos.protocol.line.snapshot_name import Since, SnapshotName, sequence_after
+from clonos.protocol.recovery.coordinated.held_output import HeldOutput, SinkCheckpoint
+from clonos.protocol.recovery.coordinated.rollback import check_replaceable
+from clonos.protocol.recovery.coordinated.rounds import Rounds, StoredRound
+from clonos.protocol.recovery.marker import NO_ROUND, Round
+from clonos.protocol.recovery.policy import Checkpoint, Decision, InstancePolicy
+from clonos.protocol.roles.attach_request import AttachRequest
+from clonos.protocol.roles.sink_session import SinkPorts, SinkSession
+from clonos.protocol.roles.snapshot_candidate import Snapshots
+from clonos.protocol.roles.steps import Steps
+
+S = TypeVar("S")
+
+
+class HoldingSinkPorts(SinkPorts, Generic[S]):
+    """What its session asks of the runtime, beside what every sink's does. `S` is a checkpoint as the runtime keeps
+    it."""
+
+    @property
+    @abstractmethod
+    def snapshots(self) -> Snapshots[S]:
+        """As they were opened last."""
+
+    @abstractmethod
+    def open_snapshots(self, request: AttachRequest) -> None: ...
+
+    @abstractmethod
+    def claim(self, fence: Fence) -> None:
+        """The checkpoints. Raises Fenced."""
+
+    @abstractmethod
+    def discard_from(self, epoch: Epoch) -> None:
+        """Whatever others left of an epoch that is run again (`snapshot_name.overtaken`)."""
+
+    @abstractmethod
+    def line(self, generation: Generation) -> RecoveryLine:
+        """Where this start of the query resumes."""
+
+    @abstractmethod
+    def restore_held(self, found: S) -> SinkCheckpoint:
+        """Raises SnapshotCorrupt."""
+
+    @abstractmethod
+    def resume_held(self, found: S, resume: Resume) -> Steps:
+        """Keep it as this attempt's own."""
+
+    @abstractmethod
+    def store_held(self, name: SnapshotName, checkpoint: SinkCheckpoint) -> Steps:
+        """Until it is durable. Raises Fenced, StorageUnavailable."""
+
+    @abstractmethod
+    def forget_snapshots(self, epoch: Epoch, since: Since | None) -> None:
+        """Those of epochs before."""
+
+    @abstractmethod
+    def round_stored(self, stored: StoredRound) -> None:
+        """To the driver: the checkpoint of a round is durable."""
+
+
+class HoldingSinkSession(SinkSession, Generic[S]):
+    """See the module."""
+
+    def __init__(self, name: str, origin: Origin, ports: HoldingSinkPorts[S], policy: InstancePolicy) -> None:
+        super().__init__(name, origin, ports)
+        self._holding = ports
+        self._policy = policy
+        self._rounds = Rounds()
+        self._held = HeldOutput()
+        self._is_there = False
+        self._is_open = False
+        self._shown: dict[int, int] = {}
+        self._sequence = 0
+        self._line: RecoveryLine | None = None
+
+    def attach(self, request: AttachRequest) -> Steps:
+        check_replaceable(self._policy, request, self._name)
+        if not self._is_there:
+            yield from self._restore(request)
+        else:
+            self._holding.claim(request.fence)
+            covered = self._instance.covered
+            yield from super().attach(request)
+            self._begin(covered)
+        self._policy.begin_epoch()
+
+    def open_epoch(self) -> Steps:
+        self._is_open = True
+        yield from self._carry_out(self._policy.begin_round(self._rounds.begun))
+
+    def bundle(self, seq: int, records: Bundle, first: int | None = None) -> Steps:
+        yield from self._carry_out(self._policy.arrive(records))
+        yield from self._ports.send_checkpointed(seq)
+
+    def hear_rounds(self, rounds: Rounds) -> Steps:
+        self._rounds = self._rounds.newest(rounds)
+        if self._is_open:
+            yield from self._carry_out(self._policy.begin_round(self._rounds.begun))
+        if self._is_there:
+            yield from self._show(self._held.take(self._rounds))
+
+    def end(self, last: int) -> Steps:
+        self._is_open = False
+        yield from self._carry_out(self._policy.end_input())
+        yield from self._store(final=True)
+        yield from self._ports.ends()
+        return 0
+
+    def commit(self, epoch: Epoch, truncation_points: Mapping[Origin, LogOffset]) -> None:
+        if self._is_there:
+            self._holding.forget_snapshots(epoch, self._line_of(self.request).since(self._origin))
+
+    # -------------------------------------------------------------- beginning
+
+    def _restore(self, request: AttachRequest) -> Steps:
+        """Under the fence of the request, which stops what came before."""
+        ports = self._holding
+        self.request = request
+        ports.open_snapshots(request)
+        ports.claim(request.fence)
+        line = self._line_of(request)
+        where = Where(self._name, self._origin.instance, request.epoch)
+        line.check_epoch(request.epoch, where)
+        resume = line.resume(self._origin, generation=request.generation, epoch=request.epoch)
+        if resume is not None:
+            # An attempt that lost its first process before it was welcomed has begun already.
+            found = ports.snapshots.resumed(request.epoch, request.fence) or ports.snapshots.named(
+                resume.name
+            )
+            if found is None:
+                raise SnapshotCorrupt(
+                    f"the checkpoint {resume.name} of a sink, where the query goes on, is gone", where=where
+                )
+            yield from ports.resume_held(found, resume)
+            self._sequence = sequence_after(resume.name)
+        else:
+            found = ports.snapshots.final(epoch_before(request.epoch), line.since(self._origin))
+        checkpoint = ports.restore_held(found) if found is not None else SinkCheckpoint(NO_EPOCH)
+        ports.discard_from(request.epoch)
+        yield from super().attach(request)
+        self._held = HeldOutput(checkpoint.held)
+        self._held.seen(self._shown)
+        self._begin(checkpoint.reached(self._shown))
+        self._is_there = True
+        if resume is not None or checkpoint.epoch < line.epoch:
+            yield from self._show(self._held.take_all())
+
+    def _opened(self, cursors: Mapping[int, int]) -> None:
+        self._shown = dict(cursors)
+
+    def _line_of(self, request: AttachRequest) -> RecoveryLine:
+        """It does not change once it is written."""
+        if self._line is None or self._line.generation != request.generation:
+            self._line = self._holding.line(request.generation)
+        return self._line
+
+    # ------------------------------------------------------------------ input
+
+    @property
+    def _instance(self) -> SinkInstance:
+        assert self._sink is not None
+        return self._sink
+
+    def _carry_out(self, decisions: Iterator[Decision]) -> Steps:
+        for decision in decisions:
+            if isinstance(decision, Checkpoint):
+                self._held.mark(decision.round)
+                yield from self._store(final=False, round=decision.round)
+                continue
+            write = self._instance.take(decision)
+            if write is not None:
+                self._held.hold(write, self.request.epoch)
+
+    def _store(self, *, final: bool, round: Round = NO_ROUND) -> Steps:
+        name = SnapshotName(self.request.epoch, self.request.fence, self._sequence, final)
+        self._sequence += 1
+        yield from self._holding.store_held(
+            name,
+            SinkCheckpoint(self.request.epoch, dict(self._shown), self._instance.covered, self._held.writes),
+        )
+        if round:
+            self._holding.round_stored(StoredRound(self.request.epoch, round))
+
+    def _show(self, write: Write | None) -> Steps:
+        if write is None:
+            return
+        yield from self._ports.write(write)
+        self._shown.update(write.cursors)
+        self.progress += len(write.rows)

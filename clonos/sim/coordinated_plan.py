@@ -1,0 +1,56 @@
+"""The run of a seed with coordinated checkpoints: what of a plan means something there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+from typing import Final
+
+from clonos.protocol.recovery.recovery_kind import RecoveryKind
+from clonos.sim.plan import Fault, Plan
+
+_MEANINGLESS: Final = frozenset(
+    {
+        Fault.STORE_LOST,
+        Fault.STORE_TAIL,
+        Fault.STORE_PAGE,
+        Fault.TORN_TAIL,
+        Fault.STORE_UNREADABLE,
+        Fault.SINK_LOG_PAGE,
+        Fault.SERVICE_DOWN,
+        Fault.SERVICE_BUSY,
+        Fault.REPLY_CUT,
+        Fault.HOLDERS_UNKNOWN,
+        Fault.DIRECTORY_UNREADABLE,
+        Fault.DIRECTORY_LOST,
+        Fault.FILES_LOST,
+        Fault.PROGRAM_CHANGED,
+        Fault.SNAPSHOT_PAGE,
+        Fault.SINK_MOVED,
+    }
+)
+"""Nothing is asked of logs; no epoch is run in stages; what ends such a query by its promise is left out."""
+
+
+def coordinated(plan: Plan) -> Plan:
+    """The same in real time, with coordinated checkpoints, and without what only causal logging offers. Functions may
+    reach for entropy behind the back of the services: nothing is ever repeated that was seen."""
+    rng = Random(f"{plan.seed}/coordinated")
+    rates = tuple((kind, rate) for kind, rate in plan.rates if kind not in _MEANINGLESS)
+    return replace(
+        plan,
+        recovery=RecoveryKind.COORDINATED,
+        round_interval=rng.choice((0.002, 0.01, 0.05)),
+        realtime=True,
+        resumes=True,
+        standbys=0,
+        switches=0,
+        effects=False,
+        poison=0,
+        per_epoch=False,
+        skips_idle=False,
+        impure=rng.random() < 0.3,
+        executors=False,
+        spreads=False,
+        rates=rates,
+    )

@@ -1,0 +1,81 @@
+"""The driver's thread that begins rounds of checkpoints, and hears when they are complete: a thin driver of
+`protocol.recovery.coordinated.rounds`."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from typing import Final
+
+from clonos.errors import ClonosError
+from clonos.protocol.fence import Generation
+from clonos.protocol.ids import Epoch, Origin
+from clonos.protocol.recovery.coordinated.rounds import RoundCoordinator, Rounds, StoredRound
+from clonos_standby.server.log import about
+from clonos_standby.server.seldom import Seldom
+
+LOG = logging.getLogger("clonos")
+
+_EXCHANGE_SECONDS: Final = 0.05
+
+Exchange = Callable[[Generation, Rounds], Mapping[Origin, StoredRound]]
+"""Tells the replica servers how far the rounds of a start are; what they say is stored."""
+
+
+class RoundKeeper:
+    """Of one query in one driver."""
+
+    def __init__(
+        self,
+        instances: Collection[Origin],
+        *,
+        interval: float,
+        exchange: Exchange,
+        committed: Callable[[], Epoch],
+    ) -> None:
+        self._instances = instances
+        self._interval = interval
+        self._exchange = exchange
+        self._committed = committed
+        self._lock = threading.Lock()
+        self._current: tuple[Generation, RoundCoordinator] | None = None
+        self._seldom = Seldom()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="clonos-rounds", daemon=True)
+        self.completed = 0  # in all starts
+
+    def begin(self, generation: Generation) -> None:
+        """A start begins, with rounds of its own."""
+        with self._lock:
+            self._current = generation, RoundCoordinator(self._instances, interval=self._interval)
+        if self._thread.ident is None:
+            self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(_EXCHANGE_SECONDS):
+            with self._lock:
+                current = self._current
+            if current is None:
+                continue
+            try:
+                self._look(*current)
+            except ClonosError as error:
+                if self._seldom.is_due(("rounds", current[0])):
+                    LOG.warning("a round of checkpoints is late: %s", error, extra=about("round_late"))
+
+    def _look(self, generation: Generation, rounds: RoundCoordinator) -> None:
+        """What completes a round is told at once."""
+        before = rounds.said
+        said = rounds.look(time.monotonic(), self._committed())
+        rounds.told(self._exchange(generation, said))
+        after = rounds.look(time.monotonic(), self._committed())
+        if after != said:
+            self._exchange(generation, after)
+        self.completed += int(after.complete > before.complete)

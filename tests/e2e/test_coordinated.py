@@ -1,0 +1,44 @@
+"""Coordinated checkpoints on real Spark in real time: exact whatever dies, and nothing is seen before its round."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chaos import send
+from ledger_job import Run, assert_exact, await_, await_end, await_replica, running
+
+pytestmark = pytest.mark.spark
+
+EPOCH_SECONDS = 5
+SETTINGS = {"recovery": "coordinated", "recovery.interval": "300ms", "restart.limit": "100"}
+
+
+def steady(base: Path) -> Run:
+    return Run(
+        base,
+        mode="realtime",
+        goes_on=True,
+        trigger={"realTime": f"{EPOCH_SECONDS} seconds"},
+        settings=SETTINGS,
+    )
+
+
+def test_output_is_exact_although_processes_are_killed(spark: Any, tmp_path: Path) -> None:
+    """Those of operators and of a sink, one after the other, each when more has been seen."""
+    setup = steady(tmp_path)
+    with running(spark, setup) as query:
+        for place in [(2, 0), (3, 1), (4, 0), (2, 1)]:
+            await_more(query, setup)
+            send([await_replica(query, setup, *place)["pid"]], signal.SIGKILL)
+        await_more(query, setup)
+        await_end(query, setup)
+    assert_exact(setup)
+    assert query.restarts, "all instances go back together"
+
+
+def await_more(query: Any, setup: Run) -> None:
+    seen = setup.visible()
+    await_(query, setup, lambda: setup.visible() > seen)
