@@ -7,11 +7,14 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from tqdm import tqdm
 
 from clonos.errors import ConfigurationError
+from clonos.protocol.recovery.recovery_kind import RecoveryKind
+from clonos.sim.coordinated_plan import coordinated
 from clonos.sim.dimensions import widened
 from clonos.sim.plan import Plan, draw_plan, draw_storm
 from clonos.sim.run import Report, run as run_plan
@@ -26,6 +29,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", type=int, default=1, help="how many seeds to run")
     parser.add_argument("--faults", type=int, help="run further seeds until so many faults have struck")
     parser.add_argument("--storm", action="store_true", help="many more faults in each run")
+    parser.add_argument(
+        "--recovery",
+        choices=[kind.value for kind in RecoveryKind],
+        default=RecoveryKind.CAUSAL.value,
+        help="which recovery the runs have; coordinated ones are in real time",
+    )
     parser.add_argument("--processes", type=int, default=1, help="how many seeds to run at the same time")
     parser.add_argument("--trace", action="store_true", help="print what happened, when and where")
     parser.add_argument("--plan", action="store_true", help="print what the (first) run is made of")
@@ -61,7 +70,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 def drawn_by(arguments: argparse.Namespace) -> Callable[[int], Plan]:
     """How a seed becomes a plan."""
-    return wide_storm if arguments.storm else wide_plan
+    drawn = wide_storm if arguments.storm else wide_plan
+    if RecoveryKind(arguments.recovery) is RecoveryKind.CAUSAL:
+        return drawn
+    return partial(_coordinated, drawn)
+
+
+def _coordinated(drawn: Callable[[int], Plan], seed: int) -> Plan:
+    return coordinated(drawn(seed))
 
 
 def wide_plan(seed: int) -> Plan:
@@ -74,14 +90,24 @@ def wide_storm(seed: int) -> Plan:
     return widened(draw_storm(seed))
 
 
-def run_seed(seed: int) -> Report:
+def run_drawn(drawn: Callable[[int], Plan], seed: int) -> Report:
     """One of many, without a trace."""
-    return run_plan(wide_plan(seed))
+    return run_plan(drawn(seed))
+
+
+def run_seed(seed: int) -> Report:
+    """That of a seed in all dimensions."""
+    return run_drawn(wide_plan, seed)
 
 
 def run_storm(seed: int) -> Report:
     """The same with many more faults."""
-    return run_plan(wide_storm(seed))
+    return run_drawn(wide_storm, seed)
+
+
+def run_coordinated(seed: int) -> Report:
+    """That of a seed in all dimensions, with coordinated checkpoints."""
+    return run_drawn(partial(_coordinated, wide_plan), seed)
 
 
 def run_seeds(arguments: argparse.Namespace) -> Iterator[Report]:
@@ -92,7 +118,7 @@ def run_seeds(arguments: argparse.Namespace) -> Iterator[Report]:
             print(report.trace)
             yield report
         return
-    struck, one = 0, run_storm if arguments.storm else run_seed
+    struck, one = 0, partial(run_drawn, drawn_by(arguments))
     with ProcessPoolExecutor(arguments.processes) as pool:
         for begin in itertools.count(arguments.seed, BATCH):
             if arguments.faults is None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from clonos.errors import CheckpointMismatch, ClonosError, Fenced
 from clonos.protocol.fence import Fence, Generation
 from clonos.protocol.ids import LOG_BEGIN, Epoch, LogOffset, Origin, epoch_after
-from clonos.protocol.line.recovery_line import Point, RecoveryLine, Resume
+from clonos.protocol.line.recovery_line import Point, RecoveryLine
 from clonos.protocol.line.sink_trim import Page
 from clonos.protocol.recovery.causal.delta import still_needed
 from clonos.protocol.recovery.causal.holding import HolderReply, Index, told
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 POLL = 8_000
 ROUNDS_POLL = 2_000
+_NEXT = Generation(1 << 31)
+"""For a line that is only looked at."""
 
 
 class ProgramRefused(Exception):
@@ -150,13 +152,6 @@ class Coordinator(QueryCoordinator):
             for origin in self._topology.instances(NodeKind.OPERATOR, NodeKind.SINK)
         }
 
-    def snapshots_named(self, resumes: Mapping[Origin, Resume]) -> Mapping[Origin, Point]:
-        found = {
-            origin: self._checkpoint.any_snapshots(origin).named(resume.name)
-            for origin, resume in resumes.items()
-        }
-        return {origin: snapshot.point for origin, snapshot in found.items() if snapshot is not None}
-
     def keep_line(self, line: RecoveryLine) -> None:
         instances = self._topology.instances(NodeKind.OPERATOR, NodeKind.SINK)
         self._rounds = RoundCoordinator(instances, interval=self._world.plan.round_interval)
@@ -164,6 +159,9 @@ class Coordinator(QueryCoordinator):
         self._world.checks.truncation.query_begins(line.generation, line.epoch)
         self._world.checks.line_drawn(line)
         self._world.copies_checkpoint()
+
+    def next_line(self) -> RecoveryLine:
+        return self._draw_line(_NEXT, resumes=True)
 
     # ----------------------------------------------------------------- commits
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from clonos.errors import AlreadyRunning, ClonosError, Fenced, RecoveryTimeout
 from clonos.protocol.fence import Generation
 from clonos.protocol.ids import Epoch, Origin, epoch_after, epoch_before
+from clonos.protocol.line.recovery_line import RecoveryLine
 from clonos.protocol.roles.restart_policy import QueryFailed, RestartPolicy, cause_of, may_resume, named
 from clonos.protocol.topology import NodeKind
 from clonos.sim.coordinator import Coordinator, ProgramRefused
@@ -140,6 +141,10 @@ class Driver(Process):
             raise
         except ClonosError as error:
             raise SparkQueryFailed(type(error).__name__, error.message) from error
+
+    def next_line(self) -> RecoveryLine:
+        """Where instances would begin if the query failed now."""
+        return self._coordinator.next_line()
 
     def overtaken(self, error: Fenced) -> None:
         """Another driver leads."""

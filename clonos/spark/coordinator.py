@@ -22,7 +22,7 @@ from typing import Any
 from clonos.errors import ClonosError, Fenced, StorageUnavailable
 from clonos.protocol.fence import NO_GENERATION, Fence, Generation
 from clonos.protocol.ids import NO_EPOCH, Epoch, LogOffset, Origin
-from clonos.protocol.line.recovery_line import Point, RecoveryLine, Resume
+from clonos.protocol.line.recovery_line import Point, RecoveryLine
 from clonos.protocol.recovery.causal.delta import still_needed
 from clonos.protocol.recovery.causal.holding import HolderReply, told
 from clonos.protocol.recovery.coordinated.sink_progress import SinkEnd
@@ -44,7 +44,7 @@ from clonos.spark.former_data import check_former_data
 from clonos.spark.kafka_topics import check_topics
 from clonos.spark.leadership import DriverLeadership
 from clonos.spark.location import stores_of
-from clonos.spark.query_snapshots import all_snapshots_inside, sink_ends, snapshots_inside, snapshots_named
+from clonos.spark.query_snapshots import all_snapshots_inside, sink_ends, snapshots_inside
 from clonos.spark.recovery_traces import RecoveryTraces, Target
 from clonos.spark.remote_servers import executors_servers, metrics_place, reached_at, remote_servers
 from clonos.spark.rounds import RoundKeeper
@@ -362,9 +362,6 @@ class Coordinator(QueryCoordinator):
 
     def all_snapshots_inside(self, epoch: Epoch) -> Mapping[Origin, Sequence[Point]]:
         return all_snapshots_inside(self._checkpoint.location, self._topology, epoch)
-
-    def snapshots_named(self, resumes: Mapping[Origin, Resume]) -> Mapping[Origin, Point]:
-        return snapshots_named(self._checkpoint.location, self._topology, resumes)
 
     def begins_behind(self, epoch: Epoch, error: ClonosError) -> None:
         LOG.warning("the epoch is run from its beginning: %s", error)

@@ -7,12 +7,12 @@ are made, and a recovery line would hardly ever lie inside the epoch.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from clonos.protocol.fence import LOWEST_FENCE
 from clonos.protocol.ids import Epoch, Origin
 from clonos.protocol.line.final_snapshot import FinalSnapshot
-from clonos.protocol.line.recovery_line import Point, Resume, since_of
+from clonos.protocol.line.recovery_line import Point, since_of
 from clonos.protocol.recovery.coordinated.sink_progress import SinkEnd
 from clonos.protocol.topology import NodeKind, Topology
 from clonos.storage.manifest import Manifest
@@ -46,17 +46,6 @@ def all_snapshots_inside(checkpoint: str, topology: Topology, epoch: Epoch) -> d
     return {
         origin: [_point(one) for one in store.inside_of_all_attempts(epoch)]
         for origin, store in snapshot_stores(checkpoint, topology, NodeKind.OPERATOR, NodeKind.SINK)
-    }
-
-
-def snapshots_named(
-    checkpoint: str, topology: Topology, resumes: Mapping[Origin, Resume]
-) -> dict[Origin, Point]:
-    """Where instances were to begin, as far as it is still there."""
-    return {
-        origin: _point(found)
-        for origin, store in snapshot_stores(checkpoint, topology, NodeKind.OPERATOR, NodeKind.SINK)
-        if origin in resumes and (found := store.named(resumes[origin].name)) is not None
     }
 
 

@@ -15,7 +15,7 @@ from clonos.errors import ProtocolError
 from clonos.protocol.fence import Generation
 from clonos.protocol.ids import NO_EPOCH, Epoch, LogOffset, Origin
 from clonos.protocol.recovery.coordinated.rounds import Rounds, StoredRound
-from clonos.protocol.recovery.marker import Round
+from clonos.protocol.recovery.marker import NO_ROUND, Round
 from clonos.wire.json_fields import epoch_of, generation_in, origin_of, text, whole
 from clonos.wire.server_status import ServerStatus, parse_status
 from clonos.wire.truncation_points import pack_points, parse_points
@@ -124,7 +124,7 @@ def pack_request(request: AdminRequest) -> dict[str, Any]:
         case BeginGeneration(generation):
             said = {"generation": generation}
         case ExchangeRounds(generation, rounds):
-            said = {"generation": generation, "begun": rounds.begun, "complete": rounds.complete}
+            said = {"generation": generation, "begun": rounds.begun, "complete": list(rounds.complete)}
             said |= {"committed": rounds.committed}
         case SetHolders(addresses):
             said = {"addresses": list(addresses)}
@@ -180,13 +180,25 @@ def _parse_begin_generation(said: Mapping[str, Any]) -> BeginGeneration:
 
 
 def _parse_exchange_rounds(said: Mapping[str, Any]) -> ExchangeRounds:
-    committed = said.get("committed")
-    if type(committed) is not int or committed < NO_EPOCH:
-        raise ProtocolError(f"{_REQUEST}: {committed!r} is not the last epoch that has committed")
+    complete = said.get("complete")
+    if not isinstance(complete, list) or len(complete) != 2:
+        raise ProtocolError(f"{_REQUEST}: {complete!r} is not an epoch and a round")
+    inside, round = complete
+    if type(round) is not int or round < NO_ROUND:
+        raise ProtocolError(f"{_REQUEST}: {round!r} is no round")
     rounds = Rounds(
-        Round(whole(said, "begun", _REQUEST)), Round(whole(said, "complete", _REQUEST)), Epoch(committed)
+        Round(whole(said, "begun", _REQUEST)),
+        StoredRound(_epoch_or_none(inside), Round(round)),
+        _epoch_or_none(said.get("committed")),
     )
     return ExchangeRounds(generation_in(said, _REQUEST), rounds)
+
+
+def _epoch_or_none(said: Any) -> Epoch:
+    """NO_EPOCH before the first."""
+    if type(said) is not int or said < NO_EPOCH:
+        raise ProtocolError(f"{_REQUEST}: {said!r} is no epoch")
+    return Epoch(said)
 
 
 def _parse_set_holders(said: Mapping[str, Any]) -> SetHolders:

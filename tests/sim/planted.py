@@ -358,7 +358,7 @@ def snapshot_misses_the_last_bundle(patch: Patch) -> None:
 
     def snapshot_stored(self: Session, stored: SnapshotStored) -> None:
         assert self._storing is not None
-        self._storing = self._acked_input, self._storing[1]
+        self._storing = self._storing._replace(acked_input=self._acked_input)
         real(self, stored)
 
     patch.setattr(OperatorSession, "snapshot_stored", snapshot_stored)

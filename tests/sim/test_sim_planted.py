@@ -7,6 +7,7 @@ from planted import PLANTED as EPOCHS
 from planted_batches import BATCHES
 from planted_calls import CALLS
 from planted_commits import COMMITS
+from planted_coordinated import COORDINATED
 from planted_counters import COUNTERS
 from planted_disks import DISKS
 from planted_event_time import EVENT_TIME
@@ -51,6 +52,7 @@ PLANTED = {
     **EVENT_TIME,
     **CALLS,
     **INGESTION,
+    **COORDINATED,
 }
 
 

@@ -49,7 +49,7 @@ class InstancePolicy(ABC):
 
     @abstractmethod
     def begin_round(self, begun: Round) -> Iterator[Decision]:
-        """The driver has begun a round, or had begun it before the epoch began here."""
+        """The driver has begun a round, or had begun it before the epoch began here; `NO_ROUND`: none is open."""
 
     @abstractmethod
     def end_input(self) -> Iterator[Decision]:

@@ -23,7 +23,6 @@ from clonos.protocol.line.snapshot_name import Since, SnapshotName, sequence_aft
 from clonos.protocol.recovery.coordinated.held_output import HeldOutput, SinkCheckpoint
 from clonos.protocol.recovery.coordinated.rollback import check_replaceable
 from clonos.protocol.recovery.coordinated.rounds import Rounds, StoredRound
-from clonos.protocol.recovery.marker import NO_ROUND, Round
 from clonos.protocol.recovery.policy import Checkpoint, Decision, InstancePolicy
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.sink_session import SinkPorts, SinkSession
@@ -106,7 +105,7 @@ class HoldingSinkSession(SinkSession, Generic[S]):
 
     def open_epoch(self) -> Steps:
         self._is_open = True
-        yield from self._carry_out(self._policy.begin_round(self._rounds.begun))
+        yield from self._carry_out(self._policy.begin_round(self._rounds.open))
 
     def bundle(self, seq: int, records: Bundle, first: int | None = None) -> Steps:
         yield from self._carry_out(self._policy.arrive(records))
@@ -115,7 +114,7 @@ class HoldingSinkSession(SinkSession, Generic[S]):
     def hear_rounds(self, rounds: Rounds) -> Steps:
         self._rounds = self._rounds.newest(rounds)
         if self._is_open:
-            yield from self._carry_out(self._policy.begin_round(self._rounds.begun))
+            yield from self._carry_out(self._policy.begin_round(self._rounds.open))
         if self._is_there:
             yield from self._show(self._held.take(self._rounds))
 
@@ -184,22 +183,22 @@ class HoldingSinkSession(SinkSession, Generic[S]):
     def _carry_out(self, decisions: Iterator[Decision]) -> Steps:
         for decision in decisions:
             if isinstance(decision, Checkpoint):
-                self._held.mark(decision.round)
-                yield from self._store(final=False, round=decision.round)
+                marked = StoredRound(self.request.epoch, decision.round)
+                self._held.mark(marked)
+                yield from self._store(final=False)
+                self._holding.round_stored(marked)
                 continue
             write = self._instance.take(decision)
             if write is not None:
                 self._held.hold(write, self.request.epoch)
 
-    def _store(self, *, final: bool, round: Round = NO_ROUND) -> Steps:
+    def _store(self, *, final: bool) -> Steps:
         name = SnapshotName(self.request.epoch, self.request.fence, self._sequence, final)
         self._sequence += 1
         yield from self._holding.store_held(
             name,
             SinkCheckpoint(self.request.epoch, dict(self._shown), self._instance.covered, self._held.writes),
         )
-        if round:
-            self._holding.round_stored(StoredRound(self.request.epoch, round))
 
     def _show(self, write: Write | None) -> Steps:
         if write is None:

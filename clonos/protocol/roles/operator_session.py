@@ -143,7 +143,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         yield from self.perform(self.live.tick(self.clock()))
         self._input_is_used()
         self._is_open = True
-        yield from self._carry_out(self._policy.begin_round(self._rounds.begun))
+        yield from self._carry_out(self._policy.begin_round(self._rounds.open))
 
     def stand_by(self, request: AttachRequest) -> Steps:
         """Restore, and follow the replica from there."""
@@ -189,7 +189,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         """How far the rounds of this start of the query are."""
         self._rounds = self._rounds.newest(rounds)
         if self._is_open:
-            yield from self._carry_out(self._policy.begin_round(self._rounds.begun))
+            yield from self._carry_out(self._policy.begin_round(self._rounds.open))
 
     # ----------------------------------------------------------------- input
 

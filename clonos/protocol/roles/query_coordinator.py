@@ -25,7 +25,6 @@ from clonos.protocol.line.final_snapshot import FinalSnapshots
 from clonos.protocol.line.recovery_line import (
     Point,
     RecoveryLine,
-    Resume,
     Standing,
     beginnings,
     recovery_line,
@@ -153,19 +152,17 @@ class QueryCoordinator(ABC):
         self, finals: FinalSnapshots, epoch: Epoch, last: RecoveryLine | None
     ) -> dict[Origin, Standing]:
         """Of every operator's and sink's instance, where none repeats what it did. What the last start did in the epoch
-        counts, also where its tasks of the next one have claimed instances. Where it was to begin, an instance can
-        begin again, also where it has been claimed and had not begun yet."""
+        counts, whoever has claimed the instance since: tasks of the next epoch, or ones that had not begun yet. And so
+        does where the last start was to begin."""
         ends, cursors = self.sink_ends(epoch_before(epoch)), self.cursors()
         bases = {origin: final.point for origin, final in finals.items()}
         bases |= {origin: end.point(cursors.get(origin, {})) for origin, end in ends.items()}
         found = self.all_snapshots_inside(epoch)
-        began = self.snapshots_named(last.resumes) if last and last.epoch == epoch else {}
         standings: dict[Origin, Standing] = {}
         for origin in self._topology.instances(NodeKind.OPERATOR, NodeKind.SINK):
             inside = found.get(origin, ())
             counting = last.counting(origin, inside) if last else inside
-            before = [began[origin]] if origin in began else []
-            standings[origin] = Standing(bases.get(origin), [*before, *counting])
+            standings[origin] = Standing(bases.get(origin), counting)
         return standings
 
     # ----------------------------------------------------------------- commits
@@ -256,10 +253,6 @@ class QueryCoordinator(ABC):
 
     def all_snapshots_inside(self, epoch: Epoch) -> Mapping[Origin, Sequence[Point]]:
         """Of operators and of sinks that hold output, and of all attempts, oldest first."""
-        return {}
-
-    def snapshots_named(self, resumes: Mapping[Origin, Resume]) -> Mapping[Origin, Point]:
-        """Where the last start was to begin, as far as it is still there."""
         return {}
 
     def begins_behind(self, epoch: Epoch, error: ClonosError) -> None:

@@ -35,6 +35,7 @@ from clonos.sim.checks.orphans import Orphans, directly
 from clonos.sim.checks.outputs import Outputs
 from clonos.sim.checks.prefix import Prefix
 from clonos.sim.checks.replays import Replays
+from clonos.sim.checks.rollbacks import Rollbacks
 from clonos.sim.checks.truncation import Truncation
 from clonos.sim.checks.truth import Truth
 from clonos.sim.checks.violation import Violation
@@ -73,6 +74,7 @@ class Checks:
         self.memory = Memory(world.plan)
         self.detection = Detection(world)
         self.oracle = Oracle(world)
+        self.rollbacks = Rollbacks(world)
         self.ingestion = Ingestion(world.plan)
 
     # ---------------------------------------------------------- an operator
@@ -112,9 +114,10 @@ class Checks:
         self.truth.cut_rows(host.origin, found.instance.emitted if found else NO_OUTPUT)
 
     def line_drawn(self, line: RecoveryLine) -> None:
-        """With coordinated checkpoints nothing in a snapshot depends on logs."""
         if self._world.plan.recovery.repeats:
             self.orphans.line_drawn(line)
+        else:
+            self.rollbacks.line_drawn(line)
 
     def goes_on(self, host: OperatorHost, hello: AttachRequest) -> None:
         """It begins an epoch as it stands in memory; an attempt elsewhere may have run some of it before."""
@@ -250,7 +253,10 @@ class Checks:
         self.fencing.shows(place.origin, fence)
         self.outputs.shows(place.origin, identity, row)
         self.fifo.shows(place.origin, tag)
-        self.orphans.shows(place, tag)
+        if self._world.plan.recovery.repeats:
+            self.orphans.shows(place, tag)
+        else:
+            self.rollbacks.shows(place.origin, tag)
         self.oracle.shows(place.origin, row)
         self._world.trace(f"sink {place.origin}", f"shows {identity}: record {row[1]}", Shown(place.origin))
 

@@ -11,7 +11,7 @@ from clonos.protocol.engine.output_commit import Write
 from clonos.protocol.ids import LOG_BEGIN, NO_OUTPUT, Epoch
 from clonos.protocol.ingestion import Ingested
 from clonos.protocol.recovery.coordinated.held_output import HeldWrite, SinkCheckpoint
-from clonos.protocol.recovery.marker import Round
+from clonos.protocol.recovery.coordinated.rounds import StoredRound
 from clonos.values import state_codec as values
 from clonos_standby.replica import snapshot_metadata as metadata
 
@@ -58,7 +58,7 @@ def _written(held: HeldWrite) -> dict[str, Any]:
     write = held.write
     return {
         "epoch": held.epoch,
-        "round": held.round,
+        "before": None if held.before is None else list(held.before),
         "rows": [list(map(metadata.kept_value, row)) for row in write.rows],
         "ids": write.ids,
         "cursors": write.cursors,
@@ -72,7 +72,8 @@ def _read(said: Mapping[str, Any], row_class: type) -> HeldWrite:
     ]
     ingested = [Ingested(*each) for each in said["ingested"]]
     write = Write(rows, said["ids"], said["cursors"], [], ingested)
-    return HeldWrite(write, Epoch(said["epoch"]), None if said["round"] is None else Round(said["round"]))
+    before = None if said["before"] is None else StoredRound(*said["before"])
+    return HeldWrite(write, Epoch(said["epoch"]), before)
 
 
 def _decoded(raw: bytes) -> Any:

@@ -151,7 +151,7 @@ _WRITTEN: Final[dict[str, Callable[[Any], Any]]] = {
     "hello": lambda hello: hello.to_dict(),
     "previous": lambda death: None if death is None else death.to_dict(),
     "truncation_points": pack_points,
-    "rounds": lambda rounds: [rounds.begun, rounds.complete, rounds.committed],
+    "rounds": lambda rounds: [rounds.begun, list(rounds.complete), rounds.committed],
     "stored": list,
 }
 _READ: Final[dict[str, Callable[[Any], Any]]] = {
@@ -159,7 +159,7 @@ _READ: Final[dict[str, Callable[[Any], Any]]] = {
     "hello": Hello.from_dict,
     "previous": lambda said: None if said is None else Death(**said),
     "truncation_points": lambda said: parse_points(said, "Committed"),
-    "rounds": lambda said: Rounds(*said),
+    "rounds": lambda said: Rounds(said[0], StoredRound(*said[1]), said[2]),
     "stored": lambda said: StoredRound(*said),
 }
 

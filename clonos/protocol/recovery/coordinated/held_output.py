@@ -13,8 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from clonos.protocol.engine.output_commit import Write
 from clonos.protocol.ids import Epoch
-from clonos.protocol.recovery.coordinated.rounds import Rounds
-from clonos.protocol.recovery.marker import Round
+from clonos.protocol.recovery.coordinated.rounds import Rounds, StoredRound
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +22,12 @@ class HeldWrite:
 
     write: Write
     epoch: Epoch
-    round: Round | None = None
+    before: StoredRound | None = None
 
     def may_be_seen(self, rounds: Rounds) -> bool:
         if self.epoch <= rounds.committed:
             return True
-        return self.round is not None and self.round <= rounds.complete
+        return self.before is not None and self.before <= rounds.complete
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +64,11 @@ class HeldOutput:
     def hold(self, write: Write, epoch: Epoch) -> None:
         self._held.append(HeldWrite(write, epoch))
 
-    def mark(self, round: Round) -> None:
+    def mark(self, marked: StoredRound) -> None:
         """The marker has come on every channel: what is held comes before it."""
-        self._held = [held if held.round is not None else replace(held, round=round) for held in self._held]
+        self._held = [
+            held if held.before is not None else replace(held, before=marked) for held in self._held
+        ]
 
     def seen(self, cursors: Mapping[int, int]) -> None:
         """The sink's store has come so far. What was shown together before a failure is there as a whole, or not at

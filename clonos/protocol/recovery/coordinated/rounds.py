@@ -14,10 +14,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from clonos.protocol.ids import NO_EPOCH, Epoch, Origin, epoch_before
 from clonos.protocol.recovery.marker import NO_ROUND, Round
+
+
+class StoredRound(NamedTuple):
+    """A checkpoint of a round, and inside which epoch it was taken; ordered as they come. A process that has taken the
+    place of one that was lost between two epochs may take its checkpoint of a round again, inside the next epoch."""
+
+    epoch: Epoch
+    round: Round
+
+
+NOTHING_STORED: Final = StoredRound(NO_EPOCH, NO_ROUND)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +36,14 @@ class Rounds:
     """How far the rounds of a start of the query are."""
 
     begun: Round = NO_ROUND
-    complete: Round = NO_ROUND
+    complete: StoredRound = NOTHING_STORED
     committed: Epoch = NO_EPOCH
     """The last epoch that has committed, and is recorded to have."""
+
+    @property
+    def open(self) -> Round:
+        """The round that has begun and is not complete, as far as is known; `NO_ROUND` where there is none."""
+        return self.begun if self.begun > self.complete.round else NO_ROUND
 
     def newest(self, other: Rounds) -> Rounds:
         """Of two that were said in one start, what is known by both."""
@@ -36,13 +52,6 @@ class Rounds:
             max(self.complete, other.complete),
             max(self.committed, other.committed),
         )
-
-
-class StoredRound(NamedTuple):
-    """An instance has stored its checkpoint of a round, inside an epoch."""
-
-    epoch: Epoch
-    round: Round
 
 
 class RoundCoordinator:
@@ -79,9 +88,11 @@ class RoundCoordinator:
         return self.said
 
     def _close_if_due(self) -> None:
-        epochs = set(self._stored.values())
-        if len(epochs) > 1 or any(epoch <= self.said.committed for epoch in epochs):
+        if not self._stored:
+            return
+        inside = max(self._stored.values())
+        if min(self._stored.values()) < inside or inside <= self.said.committed:
             self._closed = self.said.begun
-        elif self._stored.keys() == self._instances and epoch_before(epochs.pop()) <= self.said.committed:
+        elif self._stored.keys() == self._instances and epoch_before(inside) <= self.said.committed:
             self._closed = self.said.begun
-            self.said = replace(self.said, complete=self.said.begun)
+            self.said = replace(self.said, complete=StoredRound(inside, self._closed))
