@@ -9,14 +9,17 @@ import pytest
 
 from clonos.errors import ProtocolError
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import Epoch, Origin
 from clonos.protocol.recovery.causal.replacement import Failover
+from clonos.protocol.recovery.coordinated.rounds import Rounds, StoredRound
+from clonos.protocol.recovery.marker import Round
 from clonos.protocol.roles.death import Ending, classify_death
 from clonos.wire.messages import Hello
 from clonos_standby.server.control_messages import (
     AskPromotion,
     Assign,
     AtEnd,
+    CheckpointStored,
     Committed,
     Connect,
     ControlMessage,
@@ -25,6 +28,7 @@ from clonos_standby.server.control_messages import (
     Follows,
     Granted,
     Recovered,
+    RoundsSaid,
     pack_control,
     parse_control,
 )
@@ -44,6 +48,9 @@ DEATH = classify_death(
         Connect(HELLO, None),
         Connect(HELLO, DEATH),
         Committed(7, {Origin(1, 0): 100}),
+        RoundsSaid(Rounds()),
+        RoundsSaid(Rounds(Round(9), StoredRound(Epoch(2), Round(8)), Epoch(1))),
+        CheckpointStored(3, StoredRound(Epoch(2), Round(9))),
         Granted(True),
         Granted(False, cannot="the disk is full"),
         Recovered({"ms": 12.0, "phases": {"state": 3.0}, "fresh": False}),

@@ -9,7 +9,9 @@ import pytest
 from server_status import said
 
 from clonos.errors import ProtocolError
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import Epoch, Origin
+from clonos.protocol.recovery.coordinated.rounds import Rounds, StoredRound
+from clonos.protocol.recovery.marker import Round
 from clonos.wire.admin_messages import (
     AdminAnswer,
     AdminRequest,
@@ -17,11 +19,13 @@ from clonos.wire.admin_messages import (
     CommitEpoch,
     CommitTold,
     Done,
+    ExchangeRounds,
     GetStatus,
     ReportFailure,
     SetHolders,
     Status,
     StopServer,
+    StoredRounds,
     pack_answer,
     pack_request,
     parse_answer,
@@ -46,6 +50,8 @@ REPORT = {
         CommitEpoch(7),
         CommitEpoch(7, {Origin(1, 0): 100, Origin(63, 2): 0}),
         BeginGeneration(3),
+        ExchangeRounds(3, Rounds()),
+        ExchangeRounds(3, Rounds(Round(9), StoredRound(Epoch(2), Round(8)), Epoch(1))),
         SetHolders(()),
         SetHolders(("h:1", "h:2")),
         ReportFailure(Origin(2, 0), 1, 3, "E", "m"),
@@ -57,7 +63,16 @@ def test_a_request_that_is_sent_is_read(request_: AdminRequest) -> None:
     assert parse_request(json.loads(json.dumps(pack_request(request_)))) == request_
 
 
-@pytest.mark.parametrize("answer", [Done(), CommitTold(4), Status(parse_status(said(1), "answer"))])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Done(),
+        CommitTold(4),
+        StoredRounds({}),
+        StoredRounds({Origin(2, 1): StoredRound(Epoch(3), Round(8))}),
+        Status(parse_status(said(1), "answer")),
+    ],
+)
 def test_an_answer_that_is_sent_is_read(answer: AdminAnswer) -> None:
     assert parse_answer(json.loads(json.dumps(pack_answer(answer)))) == answer
 
@@ -86,6 +101,12 @@ def test_golden_objects() -> None:
         {"kind": "CommitEpoch", "epoch": 7, "truncation_points": [[1, 0]]},
         {"kind": "CommitEpoch", "epoch": 7, "truncation_points": [[0, 0, 5]]},
         {"kind": "CommitEpoch", "epoch": 7, "truncation_points": [[1, 0, "5"]]},
+        {"kind": "ExchangeRounds", "generation": 1, "begun": 2, "complete": [0, 1]},
+        {"kind": "ExchangeRounds", "generation": 1, "begun": -1, "complete": [0, 1], "committed": 0},
+        {"kind": "ExchangeRounds", "generation": 1, "begun": 2, "complete": [0], "committed": 0},
+        {"kind": "ExchangeRounds", "generation": 1, "begun": 2, "complete": [-2, 1], "committed": 0},
+        {"kind": "ExchangeRounds", "generation": 1, "begun": 2, "complete": [0, "1"], "committed": 0},
+        {"kind": "ExchangeRounds", "generation": 1, "begun": 2, "complete": [0, 1], "committed": True},
         {"kind": "SetHolders", "addresses": "h:1"},
         {"kind": "SetHolders", "addresses": [1]},
         {**REPORT, "epoch": -1},
@@ -99,7 +120,16 @@ def test_anything_else_is_no_request(said: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "said", [{}, {"kind": "CommitTold"}, {"kind": "Status", "status": []}, {"kind": "StopServer"}]
+    "said",
+    [
+        {},
+        {"kind": "CommitTold"},
+        {"kind": "Status", "status": []},
+        {"kind": "StopServer"},
+        {"kind": "StoredRounds"},
+        {"kind": "StoredRounds", "stored": [[2, 0, 1]]},
+        {"kind": "StoredRounds", "stored": [[2, 0, 1, -1]]},
+    ],
 )
 def test_anything_else_is_no_answer(said: dict[str, Any]) -> None:
     with pytest.raises(ProtocolError, match="admin answer"):

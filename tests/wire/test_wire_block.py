@@ -13,13 +13,23 @@ from hypothesis import given, strategies as st
 
 from clonos.errors import ProtocolError
 from clonos.protocol.ids import Epoch
-from clonos.wire.block import HEADER_BYTES, Block, Kind, pack_block, parse_block, watermark_block
+from clonos.protocol.recovery.marker import Round
+from clonos.wire.block import (
+    HEADER_BYTES,
+    Block,
+    Kind,
+    marker_block,
+    pack_block,
+    parse_block,
+    watermark_block,
+)
 
 BLOCK = Block(
     Epoch(3), 0x101, [7, 8], b"delta", b"rows", 1_700_000_000_000_000, ingested=1_700_000_001_000_000
 )
 MARK = watermark_block(Epoch(3), 0x101, 1_700_000_000_000_000)
-PACKED = {kind: pack_block(block) for kind, block in ((Kind.ROWS, BLOCK), (Kind.WATERMARK, MARK))}
+ROUND = marker_block(Epoch(3), 0x101, Round(7))
+PACKED = {block.kind: pack_block(block) for block in (BLOCK, MARK, ROUND)}
 LOWEST, HIGHEST = -(2**63), 2**63 - 1
 ascending = st.lists(st.integers(LOWEST, HIGHEST), min_size=1, max_size=200, unique=True).map(sorted)
 watermarks = st.one_of(st.none(), st.integers(LOWEST + 1, HIGHEST))
@@ -51,6 +61,12 @@ def test_golden_bytes() -> None:
         "b3020000" + "8046938f"
         "0300000000000000" + "0101000000000000" + "ffffffffffffffff" + "ffffffffffffffff"
         "00000000" + "00000000" + "00000000" + "00000000" + "00401e18240a0600" + "0000000000000000"
+    )  # fmt: skip
+    assert pack_block(ROUND).hex() == (
+        "b3030000" + "49028e57"
+        "0300000000000000" + "0101000000000000" + "ffffffffffffffff" + "ffffffffffffffff"
+        "00000000" + "08000000" + "00000000" + "00000000" + "0000000000000080" + "0000000000000000"
+        "0700000000000000"
     )  # fmt: skip
     assert pack_block(replace(BLOCK, watermark=None))[56:64].hex() == "0000000000000080"
     sparse = Block(Epoch(0), 1, [7, 9], b"", b"rows")
@@ -114,9 +130,26 @@ def test_a_watermark_travels_alone(epoch: int, sender: int, watermark: int) -> N
     assert (found.count, bytes(found.ride_along), bytes(found.rows)) == (0, b"", b"")
 
 
+@given(st.integers(0, 2**64 - 1), st.integers(LOWEST, HIGHEST), st.integers(1, 2**64 - 1))
+def test_a_marker_travels_alone(epoch: int, sender: int, round: int) -> None:
+    found = parsed(pack_block(marker_block(Epoch(epoch), sender, Round(round))))
+    assert (found.epoch, found.sender, found.round, found.kind) == (epoch, sender, round, Kind.MARKER)
+    assert (found.count, bytes(found.ride_along), bytes(found.rows), found.watermark) == (0, b"", b"", None)
+
+
+@pytest.mark.parametrize("at", [40, 56, 72])  # what rides along, watermark, round
+def test_a_marker_that_is_something_else_too_is_refused(at: int) -> None:
+    raw = bytearray(PACKED[Kind.MARKER])
+    raw[at : at + 8] = bytes(8)
+    with pytest.raises(ProtocolError, match="block"):
+        parsed(sealed(bytes(raw)))
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
+        replace(ROUND, watermark=7),
+        replace(ROUND, rows=b"rows"),
         replace(MARK, watermark=None),
         replace(MARK, watermark=LOWEST),  # on the wire: none
         replace(MARK, watermark=HIGHEST + 1),

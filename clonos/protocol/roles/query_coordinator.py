@@ -152,8 +152,8 @@ class QueryCoordinator(ABC):
         self, finals: FinalSnapshots, epoch: Epoch, last: RecoveryLine | None
     ) -> dict[Origin, Standing]:
         """Of every operator's and sink's instance, where none repeats what it did. What the last start did in the epoch
-        counts, whoever has claimed the instance since: tasks of the next epoch, or ones that had not begun yet. And so
-        does where the last start was to begin."""
+        counts, also where a task of the next epoch has claimed the instance since, or one that has not begun. So does
+        where the last start was to begin."""
         ends, cursors = self.sink_ends(epoch_before(epoch)), self.cursors()
         bases = {origin: final.point for origin, final in finals.items()}
         bases |= {origin: end.point(cursors.get(origin, {})) for origin, end in ends.items()}

@@ -1,0 +1,138 @@
+"""Where all instances go back to together, and that nothing visible lies behind it."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+from hypothesis import given, strategies as st
+
+from clonos.errors import CheckpointMismatch
+from clonos.protocol.ids import LOG_BEGIN, Epoch, Origin, OutputNumber
+from clonos.protocol.line.recovery_line import Point, RecoveryLine, Standing
+from clonos.protocol.line.rollback_line import rollback_line
+from clonos.protocol.topology import Node, NodeKind, Topology
+
+CHAIN = Topology(
+    (
+        Node(1, NodeKind.SOURCE, "in", 0),
+        Node(2, NodeKind.OPERATOR, "first", 1, (1,)),
+        Node(3, NodeKind.OPERATOR, "second", 1, (2,)),
+        Node(4, NodeKind.SINK, "out", 1, (3,)),
+    )
+)
+FIRST, SECOND, SINK = Origin.of(2, 0), Origin.of(3, 0), Origin.of(4, 0)
+SOURCE = Origin.of(1, 0).channel
+
+
+def point(name: str, sent: int | None, reached: dict[int, int]) -> Point:
+    return Point(name, LOG_BEGIN, {} if sent is None else {0: OutputNumber(sent)}, reached)
+
+
+def first(name: str, sent: int) -> Point:
+    return point(name, sent, {SOURCE: 10 * sent})
+
+
+def second(name: str, reached: int, sent: int) -> Point:
+    return point(name, sent, {FIRST.channel: reached})
+
+
+def sink(name: str, reached: int) -> Point:
+    return point(name, None, {SECOND.channel: reached})
+
+
+BASES = {FIRST: first("a", 2), SECOND: second("b", 2, 2), SINK: sink("c", 2)}
+
+
+def line(inside: dict[Origin, list[Point]], visible: int, *, resumes: bool = True) -> RecoveryLine:
+    standings = {origin: Standing(base, inside.get(origin, [])) for origin, base in BASES.items()}
+    cursors = {SINK: {SECOND.channel: visible}}
+    return rollback_line(CHAIN, standings, cursors, generation=2, epoch=Epoch(1), resumes=resumes)
+
+
+def names(found: RecoveryLine) -> dict[Origin, str]:
+    return {origin: one.name for origin, one in found.resumes.items()}
+
+
+ROUND = {FIRST: [first("a1", 5)], SECOND: [second("b1", 5, 4)], SINK: [sink("c1", 4)]}
+
+
+def test_all_begin_at_the_last_complete_round() -> None:
+    later = {
+        FIRST: [*ROUND[FIRST], first("a2", 9)],
+        SECOND: [*ROUND[SECOND], second("b2", 9, 8)],
+        SINK: ROUND[SINK],
+    }
+    assert names(line(ROUND, 4)) == names(line(later, 4)) == {FIRST: "a1", SECOND: "b1", SINK: "c1"}
+    assert not line(ROUND, 4).resumes[SECOND].awaited_input, "nothing comes again that it has"
+
+
+def test_without_a_complete_round_all_begin_where_the_epoch_does() -> None:
+    found = line({FIRST: ROUND[FIRST], SINK: ROUND[SINK]}, 2)
+    assert names(found) == {}
+    assert found.bases == {FIRST: "a", SECOND: "b", SINK: "c"}
+
+
+def test_a_receiver_does_not_begin_with_what_its_sender_would_make_again() -> None:
+    """It would with causal logging, where the sender repeats exactly that."""
+    assert names(line({SECOND: [second("b1", 5, 2)]}, 2)) == {}
+
+
+@pytest.mark.parametrize(("inside", "resumes"), [({}, True), (ROUND, False)])
+def test_what_is_visible_behind_the_line_is_never_made_again(
+    inside: dict[Origin, list[Point]], resumes: bool
+) -> None:
+    with pytest.raises(CheckpointMismatch, match=r"sink 'out', instance 0, shows rows .* up to 4.* end at 2"):
+        line(inside, 4, resumes=resumes)
+
+
+def test_after_the_epoch_has_ended_as_the_hint_says_another_program_begins() -> None:
+    ended = {FIRST: first("a", 5), SECOND: second("b", 5, 4), SINK: sink("c", 4)}
+    standings = {origin: Standing(base) for origin, base in ended.items()}
+    cursors = {SINK: {SECOND.channel: 4}}
+    found = rollback_line(CHAIN, standings, cursors, generation=3, epoch=Epoch(2), resumes=False)
+    assert names(found) == {}
+
+
+def test_rows_that_came_from_a_source_may_be_shown_again() -> None:
+    """They are the same each time; the sink drops them."""
+    direct = Topology((Node(1, NodeKind.SOURCE, "in", 0), Node(2, NodeKind.SINK, "out", 1, (1,))))
+    standings = {Origin.of(2, 0): Standing()}
+    cursors = {Origin.of(2, 0): {SOURCE: 9}}
+    rollback_line(direct, standings, cursors, generation=2, epoch=Epoch(1), resumes=True)
+
+
+rising = st.lists(st.integers(0, 3), max_size=4).map(
+    lambda steps: [sum(steps[: at + 1]) for at in range(len(steps))]
+)
+
+
+@given(sent=rising, taken=rising, passed=rising, held=rising)
+def test_it_is_the_newest_line_of_which_nothing_is_lost_and_nothing_orphan(
+    sent: list[int], taken: list[int], passed: list[int], held: list[int]
+) -> None:
+    points = {
+        FIRST: [first(f"a{at}", 2 + number) for at, number in enumerate(sent)],
+        SECOND: [
+            second(f"b{at}", 2 + had, 2 + gave)
+            for at, (had, gave) in enumerate(zip(taken, passed, strict=False))
+        ],
+        SINK: [sink(f"c{at}", 2 + number) for at, number in enumerate(held)],
+    }
+    choices = {origin: [BASES[origin], *points[origin]] for origin in BASES}
+    consistent = [
+        picked
+        for picked in product(*(range(len(choices[origin])) for origin in BASES))
+        if _fits({origin: choices[origin][at] for origin, at in zip(BASES, picked, strict=True)})
+    ]
+    newest = tuple(max(each) for each in zip(*consistent, strict=True))
+    found = names(line(points, 0))
+    assert newest in consistent
+    assert {origin: choices[origin][at].name for origin, at in zip(BASES, newest, strict=True) if at} == found
+
+
+def _fits(chosen: dict[Origin, Point]) -> bool:
+    return (
+        chosen[FIRST].sent[0] == chosen[SECOND].reached[FIRST.channel]
+        and chosen[SECOND].sent[0] == chosen[SINK].reached[SECOND.channel]
+    )

@@ -1,0 +1,159 @@
+"""The recovery that a query chooses: what it offers, and what is refused with what to do instead."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from streams import Place
+
+import clonos
+from clonos.errors import CheckpointMismatch, QueryDefinitionError
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = "k string, n long"
+OUT = "k string, n long, total long"
+
+
+def total(key: Any, row: Any, ctx: Any) -> Any:
+    ctx.state["total"] = ctx.state.get("total", 0) + row.n
+    yield (*row, ctx.state["total"])
+
+
+def act(key: Any, row: Any, ctx: Any) -> Any:
+    yield (*row, ctx.effect(int, row.n, key=f"{row.k}-{row.n}"))
+
+
+def say(row: Any, ctx: Any) -> Any:
+    return row
+
+
+@pytest.fixture
+def coordinated(place: Place) -> Place:
+    place.spark.conf.set("spark.clonos.recovery", "coordinated")
+    place.spark.conf.set("spark.clonos.recovery.interval", "100ms")
+    return place
+
+
+def totals(place: Place, **how: Any) -> Any:
+    return place.causal(SCHEMA).groupBy("k").process(total, OUT, name="total", **how)
+
+
+def test_rows_come_out_once_and_the_query_goes_on_where_it_was(coordinated: Place) -> None:
+    place = coordinated
+    place.write([{"k": f"k{at % 3}", "n": at} for at in range(30)])
+    place.start(totals(place), "realtime")
+    place.await_rows(30)
+    place.stop()
+    place.write([{"k": f"k{at % 3}", "n": at} for at in range(30, 60)])
+    place.start(totals(place), "realtime")
+    rows = place.await_rows(60)
+    for key in range(3):
+        of_key = [row for row in rows if row["k"] == f"k{key}"]
+        ends = sorted(row["total"] for row in of_key)
+        numbers = [row["n"] for row in sorted(of_key, key=lambda row: row["total"])]
+        assert ends == [sum(numbers[: at + 1]) for at in range(20)]
+        assert sorted(numbers) == list(range(key, 60, 3))
+
+
+def test_a_checkpoint_keeps_its_recovery(coordinated: Place) -> None:
+    place = coordinated
+    place.write([{"k": "a", "n": 1}])
+    place.start(totals(place), "realtime")
+    place.await_rows(1)
+    place.stop()
+    place.spark.conf.set("spark.clonos.recovery", "causal")
+    with pytest.raises(
+        CheckpointMismatch,
+        match=r"began with spark.clonos.recovery=coordinated, and is now to go on with causal.*Set spark.clonos",
+    ):
+        place.start(totals(place), "realtime")
+    place.spark.conf.set("spark.clonos.recovery", "coordinated")  # as the hint says
+    place.start(totals(place), "realtime")
+    place.write([{"k": "a", "n": 2}])
+    assert sorted(row["total"] for row in place.await_rows(2)) == [1, 3]
+
+
+@pytest.mark.parametrize(
+    ("how", "says"),
+    [
+        ({"standby": "hot"}, "operator 'total' has a standby.*Leave standby out"),
+        ({"on_poison": "dead_letter"}, "operator 'total' has on_poison='dead_letter'.*Leave on_poison out"),
+    ],
+)
+def test_what_needs_a_recording_is_refused_and_works_as_the_hint_says(
+    coordinated: Place, how: dict[str, Any], says: str
+) -> None:
+    place = coordinated
+    with pytest.raises(QueryDefinitionError, match=says):
+        place.start(totals(place, **how), "realtime")
+    place.write([{"k": "a", "n": 1}])
+    place.start(totals(place), "realtime")
+    place.await_rows(1)
+
+
+def test_micro_batch_has_causal_logging(coordinated: Place) -> None:
+    place = coordinated
+    with pytest.raises(QueryDefinitionError, match=r"is for real time.*Call .trigger\(realTime"):
+        place.start(totals(place))
+    place.spark.conf.set("spark.clonos.recovery", "causal")
+    place.write([{"k": "a", "n": 1}])
+    place.start(totals(place))
+    place.await_rows(1)
+
+
+def test_a_batch_of_the_driver_is_refused(coordinated: Place) -> None:
+    place = coordinated
+    with pytest.raises(QueryDefinitionError, match=r"a batch of foreachBatch.*Give another sink"):
+        place.start(totals(place), "realtime", clonos.sinks.batches(lambda df, epoch: None))
+
+
+def test_a_loop_is_refused(coordinated: Place) -> None:
+    place = coordinated
+    loop = place.causal(SCHEMA).iterate(
+        lambda rows: (rows.map(say, SCHEMA, name="back"), rows.map(say, SCHEMA, name="body")),
+        str(place.base / "again"),
+    )
+    with pytest.raises(QueryDefinitionError, match=r"cannot go round a loop.*recovery=causal"):
+        place.start(loop, "realtime")
+
+
+def test_an_effect_is_refused_when_it_is_asked_for(coordinated: Place) -> None:
+    place = coordinated
+    place.write([{"k": "a", "n": 1}])
+    query = place.start(place.causal(SCHEMA).groupBy("k").process(act, OUT, name="act"), "realtime")
+    with pytest.raises(QueryDefinitionError, match=r"acts on the outside at once.*Write to a sink, or set"):
+        query.awaitTermination(120)
+    place.stop()
+    assert place.rows() == []
+
+
+def test_every_type_is_held_over_a_restart(coordinated: Place, tmp_path: Path) -> None:
+    """What a sink holds goes through its checkpoint."""
+    place = coordinated
+    schema = (
+        "k string, n long, d decimal(38,9), day date, t timestamp, w timestamp_ntz, b binary, "
+        "s struct<x: int, y: array<struct<z: date>>>, m map<string, double>"
+    )
+    row = {
+        "k": "a", "n": 1, "d": "12345678901234567890.123456789", "day": "2026-10-25", "t": "2026-10-25 00:30:00",
+        "w": "2026-10-25 02:30:00", "b": "AP8=", "s": {"x": 1, "y": [{"z": "1900-01-01"}]}, "m": {"inf": 1.5},
+    }  # fmt: skip
+    place.spark.conf.set("spark.clonos.recovery.interval", "1h")  # so that rows are seen with their epoch
+    stream = place.causal(schema).groupBy("k").process(_same, schema, name="same")
+    place.write([row])
+    place.start(stream, "realtime")
+    place.await_rows(1)
+    place.stop()
+    (before,) = place.rows()
+    place.write([{**row, "n": 2}])
+    place.start(stream, "realtime")
+    place.await_rows(2)
+    _, after = place.rows()
+    assert {**before, "n": 2, "clonos_id": 0} == {**after, "clonos_id": 0}
+
+
+def _same(key: Any, row: Any, ctx: Any) -> Any:
+    yield row
