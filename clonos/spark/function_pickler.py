@@ -7,11 +7,14 @@ session or a DataFrame, would do nothing there, or something else than is meant:
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Mapping
 from functools import lru_cache
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import cloudpickle
+import numpy as np
 
 from clonos.errors import ClonosError, QueryDefinitionError
 from clonos.operators.broadcast import BroadcastVariable
@@ -45,12 +48,27 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
         if type(obj) is Broadcast:
             return self._shared(obj).__reduce__()
+        if type(obj) in _METHODS and (name := _of_hidden_generator(obj)) is not None:
+            return getattr, (import_module(name[0]), name[1])
         for refused in _refused():
             if isinstance(obj, refused.kind):
                 raise QueryDefinitionError(
                     f"{refused.what} ({_shown(obj)}), which {refused.why}", hint=refused.hint
                 )
         return super().reducer_override(obj)
+
+
+_GENERATORS: Mapping[str, Any] = {"random": getattr(random, "_inst"), "numpy.random": np.random.mtrand._rand}  # noqa: B009
+_METHODS = frozenset(map(type, (random.random, random.choice, np.random.random)))
+
+
+def _of_hidden_generator(method: Any) -> tuple[str, str] | None:
+    """Of `from random import random` and its like the module and the name there. They are methods of a generator, which
+    would be pickled with them: each process would begin where the driver's generator stands."""
+    for module, generator in _GENERATORS.items():
+        if method.__self__ is generator and hasattr(import_module(module), method.__name__):
+            return module, method.__name__
+    return None
 
 
 def pickled(what: Any, name: str, shared: Shared) -> bytes:
