@@ -211,7 +211,8 @@ class CausalStreamWriter:
         settings = read_settings(_given(self._spark))
         zone = self._spark.conf.get("spark.sql.session.timeZone")
         idle = str(self._spark.conf.get(_IDLE_BATCHES)).lower() == "true"
-        made = Compiled(self._sinks, settings, zone, session_settings(self._spark), idle_batches=idle)
+        session = session_settings(self._spark, intercept=settings.intercept)
+        made = Compiled(self._sinks, settings, zone, session, idle_batches=idle)
         return made, settings
 
     def start(

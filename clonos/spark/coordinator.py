@@ -211,6 +211,7 @@ class Coordinator(QueryCoordinator):
                 state_cache=self._settings.state_cache,
                 bundle_rows=self._settings.bundle_rows,
                 bundle_bytes=self._settings.bundle_bytes,
+                intercept=self._settings.intercept,
             ),
             nodes=nodes,
             determinants=(self._service.address,),

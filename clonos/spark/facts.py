@@ -27,6 +27,9 @@ SETTINGS = (
 )
 """Settings of the session that change the values which expressions before `causal()` give for the same bytes."""
 
+INTERCEPT = "spark.clonos.intercept"
+"""Bound only where it is on: checkpoints of older versions, which do not say it, are of programs without it."""
+
 READ_OPTIONS = (
     "dateFormat",
     "encoding",
@@ -86,8 +89,10 @@ def state_of(operator: Any, name: str) -> tuple[StateVariable, ...] | None:
     return said
 
 
-def session_settings(spark: Any) -> dict[str, str]:
-    return {name: str(spark.conf.get(name)) for name in SETTINGS}
+def session_settings(spark: Any, *, intercept: bool) -> dict[str, str]:
+    """`intercept` changes what steps record, so that a program with it does not repeat one without."""
+    found = {name: str(spark.conf.get(name)) for name in SETTINGS}
+    return found | {INTERCEPT: "true"} if intercept else found
 
 
 def described(df: Any, channel: Any, position: Any) -> dict[str, str]:

@@ -196,6 +196,16 @@ class Settings:
             "Only for measuring: with false nothing is recorded, and output is no longer exact",
         )
     )
+    intercept: bool = field(
+        metadata=_setting(
+            "intercept",
+            "false",
+            _one_of({"true": True, "false": False}),
+            "With true, what functions ask of Python's own clocks and random generators (`time.time()`, "
+            "`random.random()`, `uuid.uuid4()`) is recorded and repeated, as what they ask of `ctx` is "
+            "([intercept.md](intercept.md))",
+        )
+    )
     on_gap: OnGap = field(
         metadata=_setting(
             "onGap",

@@ -37,6 +37,10 @@ LIMITS: dict[str, str] = {
         e2e/test_functions.py::test_unrecorded_outcomes_are_found_out
         protocol/test_protocol_replay.py::test_output_that_depends_on_what_is_not_recorded_is_noticed
         protocol/test_protocol_replay.py::test_neither_state_nor_the_arguments_of_a_call_are_compared""",
+    "With `spark.clonos.intercept`": """
+        operators/test_operators_intercept.py::test_draws_are_repeated
+        operators/test_operators_intercept.py::test_what_reaches_the_world_in_another_way_is_found_out
+        operators/test_operators_intercept.py::test_other_threads_get_the_real_clock""",
     "`ctx` is used by the thread": """
         operators/test_operators_threads.py::test_a_service_is_refused_in_another_thread
         operators/test_operators_threads.py::test_what_is_not_checked_for_each_record""",

@@ -106,6 +106,19 @@ def test_columns_settings_and_time_wait_for_the_end_of_an_epoch_that_was_seen() 
         assert take_over(History.of(QUERY), program, clean(5)).since == 5
 
 
+def test_interception_waits_for_the_end_of_an_epoch_that_was_seen() -> None:
+    """What a checkpoint of before says nothing of is off."""
+    bound = QUERY.settings or {}
+    off, on = QUERY, replace(QUERY, settings={**bound, "spark.clonos.intercept": "true"})
+    for before, after in ((off, on), (on, off)):
+        with pytest.raises(
+            CheckpointMismatch, match=r"spark.clonos.intercept .*only when that epoch is over"
+        ):
+            take_over(History.of(before), after, seen(5))
+        upgrade = take_over(History.of(before), after, clean(5))
+        assert [upgrade.history.at(epoch).settings for epoch in (4, 5)] == [before.settings, after.settings]
+
+
 def test_what_a_call_covers_changes_only_where_no_epoch_is_open_that_was_begun_otherwise() -> None:
     """Also with the function of the version before: it belongs to the operator, not to a version."""
     for program in (with_node(2, per="bundle"), with_node(2, WITH_FIRST, per="bundle")):

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from clonos.errors import ConfigurationError, DivergenceError
+from clonos.operators.intercept.operator import InterceptedOperator
 from clonos.operators.process import Timer
 from clonos.operators.rows import RowDecoder, RowEncoder, is_right
 from clonos.operators.state_variables import TTL_TIMER
@@ -112,6 +113,7 @@ class Life:
         said: list[EncodedRows | SplitRows],
         clock: Callable[[], int],
         entropy: Callable[[], int],
+        intercept: bool,
     ) -> None:
         """`said` has what each step of the epoch has said in earlier lives: the first steps of this life must say it
         again, others are added."""
@@ -122,6 +124,7 @@ class Life:
         self._repeated = 0
         self._clock = clock
         self._entropy = entropy
+        self._intercept = intercept
         self._rows: list[Row] = []
         self._operator: Any = None
         self._origin = Origin.of(node.number, 0)
@@ -150,11 +153,12 @@ class Life:
         self._programs = Programs(
             self._node.name, Schedule.always(version), version, {version: self._make_operator}
         )
-        self._programs.open(self.services)
+        operator: Any = InterceptedOperator(self._programs) if self._intercept else self._programs
+        operator.open(self.services)
         self.config = instance_config(
             self._node, self._origin, self._programs, tells_folds=self._state.tells_folds
         )
-        self.instance = Instance(self.config, self._programs, self.services, self)
+        self.instance = Instance(self.config, operator, self.services, self)
         self.instance.restore(snapshot, recorded=recorded)
 
     def _make_operator(self) -> Any:

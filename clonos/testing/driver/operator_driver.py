@@ -15,6 +15,7 @@ from typing import Any, Literal
 from clonos.api.streams import CausalStream
 from clonos.errors import ConfigurationError, DivergenceError, QueryDefinitionError, Where
 from clonos.operators.initial_state import RowsByInstance
+from clonos.operators.intercept.install import install, rebind, uninstall
 from clonos.operators.process import Timer
 from clonos.operators.table_join import FixedTable, Tables
 from clonos.protocol.engine.channel_watermarks import EventInput
@@ -62,8 +63,11 @@ class OperatorDriver:
     until the last reference to it is gone.
     """
 
-    def __init__(self, operator: CausalStream, *, now: dt.datetime = START, seed: int = 0) -> None:
-        """`operator` is the stream of the operator's rows, defined on a `stream(...)`; `now` an aware datetime.
+    def __init__(
+        self, operator: CausalStream, *, now: dt.datetime = START, seed: int = 0, intercept: bool = False
+    ) -> None:
+        """`operator` is the stream of the operator's rows, defined on a `stream(...)`; `now` an aware datetime;
+        `intercept` as the setting `spark.clonos.intercept`, in this process until `close`.
 
         Raises QueryDefinitionError where that is not one operator, and what the operator's own `init` raises.
         """
@@ -72,11 +76,15 @@ class OperatorDriver:
                 "the clock of a driver needs a time zone", hint="Give now=...replace(tzinfo=UTC)"
             )
         self._node, read = _node_of(operator)
+        self._intercept = intercept
         self._forms = RowForms(self._node, read)
         self._now = (now - _EPOCH) // _MICROSECOND
         self._nature = random.Random(seed)
         self._folder = Path(tempfile.mkdtemp(prefix="clonos-driver-"))
-        self._remove = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        if intercept:
+            install()
+            rebind()
+        self._remove = weakref.finalize(self, _remove, self._folder, intercepted=intercept)
         self._snapshots = SnapshotStore(
             str(self._folder / "snapshots"), fence=_FENCE, pending=str(self._folder / "pending")
         )
@@ -223,6 +231,7 @@ class OperatorDriver:
             said=self._said,
             clock=lambda: self._now,
             entropy=lambda: self._nature.getrandbits(64),
+            intercept=self._intercept,
         )
 
     def _begin(self, recorded: bytes) -> list[Row]:
@@ -260,6 +269,13 @@ class OperatorDriver:
         found = differences.of_states(before, now) or differences.of_timers(before, now)
         if found:
             raise DivergenceError(found, where=Where(self._node.name, 0, self._epoch), hint=HINT)
+
+
+def _remove(folder: Path, *, intercepted: bool) -> None:
+    """What a driver has left on disk, and in the process."""
+    shutil.rmtree(folder, ignore_errors=True)
+    if intercepted:
+        uninstall()
 
 
 def _node_of(operator: CausalStream) -> tuple[NodeSpec, OutputName]:

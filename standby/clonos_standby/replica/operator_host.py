@@ -20,6 +20,7 @@ from typing import Any
 from uuid import uuid4
 
 from clonos.errors import LogCorrupt, ProtocolError, RecoveryTimeout, Where
+from clonos.operators.intercept.operator import InterceptedOperator
 from clonos.protocol.destination import NOWHERE
 from clonos.protocol.engine.instance import Bundle as Records, Emit, Instance, InstanceSnapshot, Row
 from clonos.protocol.engine.services import CausalServices
@@ -410,7 +411,8 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
         schedule = node.schedule or Schedule.always(node.version)
         make = {**node.previous, node.version: node.operator}
         self._operator = Programs(node.name, schedule, node.version, make)
-        operator = self._watchdog.watch(self._operator)
+        intercept = self._query.settings.intercept
+        operator = self._watchdog.watch(InterceptedOperator(self._operator) if intercept else self._operator)
         self._watchdog.on_stuck = lambda row, why: self._stuck(services.where(row), why, row is not None)
         services.on_answer = self._watchdog.moved
         operator.open(services)

@@ -27,6 +27,7 @@ from clonos.errors import (
     UserFunctionError,
     Where,
 )
+from clonos.operators.intercept.install import install, is_installed
 from clonos.protocol.fence import Fence, generation_of
 from clonos.protocol.ids import Epoch, LogOffset, Origin, OutputNumber
 from clonos.protocol.messages import End, Follow, Promote, Tick
@@ -103,6 +104,8 @@ class Replica:
         is built."""
         with contextlib.suppress(Exception):
             query = load(self._spec_path)
+            if query.settings.intercept:
+                install()  # before any module of the user is imported
             for number in query.nodes:
                 if self._origin is not None:
                     return
@@ -134,6 +137,8 @@ class Replica:
         object_store.use(self._query.stores)
         self._host_due = time.monotonic() + self._query.settings.function_deadline
         self._preparing.join()
+        if self._query.settings.intercept and not is_installed():
+            install()  # what has kept it from that, or from reading the spec, shows here
         node = self._node(number)
         self._name = node.name
         name_operators(self._query.names)
