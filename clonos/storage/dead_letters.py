@@ -54,6 +54,7 @@ class DeadLetter:
     recorded: bytes  # a log chunk: the record's own step, as far as it is recorded
     deaths: list[dict[str, Any]]  # how processes ended with the record in hand
     side_outputs: dict[str, bytes] = field(default_factory=dict)  # schema messages
+    intercept: bool = False  # what the function asks Python's own clocks and generators is recorded
 
     @property
     def name(self) -> str:
@@ -89,7 +90,7 @@ def decode(raw: bytes, what: str = "a dead letter") -> DeadLetter:
             raise LogCorrupt(
                 f"{what} has version {said['version']}; this library reads {', '.join(map(str, READ))}"
             )
-        said = {"side_outputs": {}, **said}
+        said = {"side_outputs": {}, "intercept": False, **said}
         return DeadLetter(**{each.name: said[each.name] for each in fields(DeadLetter)})
     except (KeyError, TypeError, ValueError, StateError) as error:
         raise LogCorrupt(f"{what} cannot be read: {error}") from error

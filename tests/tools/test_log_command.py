@@ -254,6 +254,9 @@ def draws(key, row, ctx):
     ctx.timer(5)
     yield key[0], ctx.random.getrandbits(30)
 
+def stamps(key, row, ctx):
+    yield key[0], int(time.time())
+
 def misfits(key, row, ctx):
     yield key[0], "much"
 
@@ -393,6 +396,14 @@ def test_an_async_function_is_given_the_recorded_answers_first() -> None:
     assert said["live"] == ["the answer to a call of rate"]
     said = in_process("spend", recorded=recorded)
     assert said["why"].endswith("recorded, but not asked for: an answer to a call of rate")
+
+
+def test_what_was_intercepted_is_given_again(replay: Any) -> None:
+    recorded = chunk(OPEN, (codec.append_instants, [1_700_000_000_000_000]))
+    status, said = replay("stamps", recorded=recorded, intercept=True)
+    assert status == 0 and "'spent': 1700000000}" in said, said
+    status, said = replay("stamps", recorded=recorded)
+    assert status != 0 and "recorded, but not asked for: an exact clock reading" in said
 
 
 def test_an_effect_whose_outcome_was_lost_is_asked_for_again() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from clonos.operators.intercept.active import answered_by, unanswered
 from clonos.operators.intercept.answers import Answers
 from clonos.protocol.engine.services import CausalServices
+from clonos.protocol.operator import RecordAtATime
 from clonos.protocol.versions.programs import Programs
 
 Row = tuple[Any, ...]
@@ -18,7 +19,7 @@ class InterceptedOperator:
     """Stands where the operator stood. Its functions are the user's while a step runs, and only then: `open`, `migrate`
     and `close`, which a replay does not repeat, see the real clock and real entropy."""
 
-    def __init__(self, operator: Programs) -> None:
+    def __init__(self, operator: RecordAtATime | Programs) -> None:
         self._operator = operator
         self._answers: Answers
         self.form = operator.form

@@ -24,6 +24,8 @@ import pyarrow as pa
 
 from clonos.errors import ConfigurationError, DivergenceError, Where
 from clonos.operators.async_operators import kind_for
+from clonos.operators.intercept.install import install
+from clonos.operators.intercept.operator import InterceptedOperator
 from clonos.operators.process import FilterOperator, FlatMapOperator, MapOperator, ProcessOperator
 from clonos.operators.record_batches import ArrowIteratorOperator, BatchOperator, FrameIteratorOperator
 from clonos.operators.rows import RowDecoder
@@ -149,6 +151,8 @@ def replay_letter(
     (recorded,) = decode_steps(letter.recorded, LOG_BEGIN) or [Step(Kind.ORDER, LOG_BEGIN)]
     step = services.step = ReplayStep(recorded, where, recorded_only)
     operator = operator_of(letter, fn)
+    if letter.intercept:
+        operator = InterceptedOperator(operator)
     schemas = {MAIN: letter.output_schema(), **letter.side_schemas()}
     writer = OutputWriter(schemas, letter.zone, letter.operator, Origin.of(letter.node, letter.instance))
     table = letter.table()
@@ -237,6 +241,8 @@ def main() -> None:
     given = parser.parse_args()
     try:
         letter = dead_letters.decode(given.letter.read_bytes(), str(given.letter))
+        if letter.intercept:
+            install()  # before the function's module is loaded
         said = replay_letter(letter, load(given.function), recorded_only=given.recorded_only)
     except ConfigurationError as error:
         said = {"ended": "cannot be replayed", "why": str(error)}

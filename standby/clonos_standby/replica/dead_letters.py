@@ -20,8 +20,11 @@ _TOLD_OF_A_DEATH = ("kind", "signal", "code", "message", "at", "pid", "max_rss_k
 class Letters:
     """The letters of one instance, as its replica writes them."""
 
-    def __init__(self, node: NodeSpec, origin: Origin, checkpoint: str, fence: Fence) -> None:
+    def __init__(
+        self, node: NodeSpec, origin: Origin, checkpoint: str, fence: Fence, *, intercept: bool
+    ) -> None:
         self._node = node
+        self._intercept = intercept
         self._origin = origin
         self._box = LetterBox(checkpoint, origin.node, origin.instance, fence=fence)
 
@@ -62,5 +65,6 @@ class Letters:
                 side_outputs={
                     name: schema.serialize().to_pybytes() for name, schema in node.side_outputs.items()
                 },
+                intercept=self._intercept,
             )
         )

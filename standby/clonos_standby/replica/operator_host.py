@@ -407,11 +407,11 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
             outcomes=Outcomes(),
         )
         services.counts.state = self._state.changes
-        self._letters = Letters(node, self._origin, self._query.checkpoint, self._session.request.fence)
+        intercept, fence = self._query.settings.intercept, self._session.request.fence
+        self._letters = Letters(node, self._origin, self._query.checkpoint, fence, intercept=intercept)
         schedule = node.schedule or Schedule.always(node.version)
         make = {**node.previous, node.version: node.operator}
         self._operator = Programs(node.name, schedule, node.version, make)
-        intercept = self._query.settings.intercept
         operator = self._watchdog.watch(InterceptedOperator(self._operator) if intercept else self._operator)
         self._watchdog.on_stuck = lambda row, why: self._stuck(services.where(row), why, row is not None)
         services.on_answer = self._watchdog.moved
