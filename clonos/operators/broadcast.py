@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any, NoReturn, Protocol
 
 from clonos.errors import QueryDefinitionError
+from clonos.operators.intercept.active import unanswered
 from clonos.operators.rows import seen_as
 
 __all__ = ["BroadcastStore", "BroadcastVariable"]
@@ -29,6 +30,9 @@ class BroadcastVariable:
     @cached_property
     def value(self) -> Any:
         """Raises StorageUnavailable where it cannot be read."""
+        return unanswered(self._load)
+
+    def _load(self) -> Any:
         return pickle.loads(self._store.load(self._name))
 
     def unpersist(self, blocking: bool = False) -> NoReturn:

@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 import pyarrow as pa
 
 from clonos.errors import StorageUnavailable
+from clonos.operators.intercept.active import unanswered
 from clonos.operators.process import Stateless
 from clonos.operators.rows import RowDecoder
 from clonos.values.grouping_keys import key_of
@@ -111,7 +112,7 @@ class TableJoin(Stateless):
         if version not in self._loaded:
             while len(self._loaded) >= _KEPT:
                 del self._loaded[next(iter(self._loaded))]
-            self._loaded[version] = self._by_key(version)
+            self._loaded[version] = unanswered(self._by_key, version)
         return self._loaded[version]
 
     def _newest(self) -> str:

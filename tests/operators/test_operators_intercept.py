@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import datetime as dt
+import gc
 import importlib
 import logging
 import os
@@ -288,6 +289,33 @@ def test_log_lines_have_the_time_at_which_they_are_written(caplog: pytest.LogCap
     (record,) = [record for record in caplog.records if record.message == "seen"]
     assert is_real(record.created) and is_real(formatted[0])
     assert (record.filename, record.funcName) == (Path(__file__).name, "fn")
+
+
+def test_finalizers_and_callbacks_of_a_collection_get_the_real_ones() -> None:
+    found: list[float] = []
+
+    class InACycle:
+        def __init__(self) -> None:
+            self.own = self
+
+        def __del__(self) -> None:
+            found.append(time.time())
+
+    def callback(phase: str, info: Any) -> None:
+        found.append(time.time())
+
+    replays = iter([True, False])
+
+    def fn(ctx: Any) -> float:
+        if next(replays):
+            InACycle()
+            gc.callbacks.append(callback)
+            gc.collect()
+            gc.callbacks.remove(callback)
+        return time.time()
+
+    assert said_by(fn) == [repr(SECONDS)]
+    assert len(found) == 3 and all(map(is_real, found))
 
 
 def test_the_standard_library_measures_how_long_it_waits() -> None:

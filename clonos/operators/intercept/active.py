@@ -19,6 +19,7 @@ Result = TypeVar("Result")
 
 class _Thread(threading.local):
     answers: Answers | None = None
+    interrupted: Answers | None = None  # by a collection of garbage
 
 
 thread = _Thread()

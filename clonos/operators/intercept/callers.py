@@ -1,7 +1,8 @@
 """Callers of the intercepted functions that are no user functions.
 
 The standard library asks for the time to know how long it has waited. What it asks for must not be recorded: how often
-it asks differs from run to run, and a wait by a recorded clock, in a replay, would not end with what it waits for.
+it asks differs from run to run, and a wait by a recorded clock, in a replay, would not end with what it waits for. And
+what the runtime asks for, it records itself.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ from __future__ import annotations
 from types import FrameType
 from typing import Final
 
-WAITING: Final = frozenset(
+REAL: Final = frozenset(
     {
         "asyncio",
+        "clonos",
+        "clonos_standby",
         "concurrent",
         "grpc",
         "multiprocessing",
@@ -37,5 +40,5 @@ def asked_by_user(frame: FrameType) -> bool:
     module = frame.f_globals.get("__name__")
     found = _users.get(module)
     if found is None:
-        found = _users[module] = str(module).partition(".")[0] not in WAITING
+        found = _users[module] = str(module).partition(".")[0] not in REAL
     return found

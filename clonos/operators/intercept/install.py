@@ -21,6 +21,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from types import ModuleType
 from typing import Any
 
@@ -50,8 +51,9 @@ _replaced: list[_Replaced] = []
 _users = 0
 
 
+@cache
 def tables() -> Mapping[ModuleType, Mapping[str, Answer]]:
-    """By module, the functions that are replaced."""
+    """By module, the functions that are replaced: once they are, it cannot be seen any more which ones."""
     return {
         time: clock.of_time(),
         random: randomness.of_random(),
@@ -91,6 +93,8 @@ def install() -> None:
     _replace(vars(bootstrap), name, surroundings.unanswered_method(getattr(bootstrap, name)))
     for owner, name in surroundings.LOGGING:
         _replace_in(owner, name, surroundings.unanswered_method(vars(owner)[name]))
+    gc.callbacks.insert(0, surroundings.before_collection)
+    gc.callbacks.append(surroundings.after_collection)
     _replace_in(random.Random, "seed", randomness.seeding(random.Random.seed))
     for kind, name, of in clock.CLASS_METHODS:
         _replace_in(kind, name, classmethod(of(vars(kind)[name])))
@@ -106,6 +110,9 @@ def uninstall() -> None:
     """Put the real ones back, unless others still need what was installed. What was bound meanwhile stays bound."""
     global _users
     _users -= 1
+    if _users == 0:
+        gc.callbacks.remove(surroundings.before_collection)
+        gc.callbacks.remove(surroundings.after_collection)
     while _users == 0 and _replaced:
         _replaced.pop().undo()
 

@@ -41,12 +41,21 @@ def of_random() -> Mapping[str, Answer]:
         name: partial(_drawn, name)
         for name in hidden(random, getattr(random, "_inst"))  # noqa: B009 - not in its stubs
     }
+    found["seed"] = _seeded
     found["_urandom"] = Answers.entropy
     return found
 
 
 def _drawn(name: str, answers: Answers, *args: Any, **kwargs: Any) -> Any:
     return getattr(answers.random, name)(*args, **kwargs)
+
+
+def _seeded(answers: Answers, a: Any = None, version: int = 2) -> None:
+    answers.random.seed(_seed(answers) if a is None else a, version)
+
+
+def _seed(answers: Answers) -> int:
+    return int.from_bytes(answers.entropy(_SEED_BYTES), "big")
 
 
 def of_numpy() -> Mapping[str, Answer]:
@@ -104,7 +113,7 @@ def seeding(real: Callable[..., None]) -> Callable[..., None]:
         if a is None:
             answers = answers_for_caller(above="random")  # where `Random()` has called it
             if answers is not None:
-                a = int.from_bytes(answers.entropy(_SEED_BYTES), "big")
+                a = _seed(answers)
         real(self, a, version)
 
     return seed
