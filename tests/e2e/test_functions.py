@@ -50,7 +50,7 @@ def mend(spark: Any, setup: Run) -> None:
     assert_exact(setup)
 
 
-CAUSES = {reads_clock: "clock", draws_random: "random"}
+CAUSES = {reads_clock: "mentions time.time_ns", draws_random: "mentions random.getrandbits"}
 
 
 @pytest.mark.parametrize(("function", "mode"), in_turns(CAUSES, lambda function: function.__name__))
@@ -60,6 +60,7 @@ def test_unrecorded_outcomes_are_found_out(
     fault = Fault(point=Point.INPUT, strike=Strike.REPLICA, operator="first", asked=LATER, after=20)
     error = end_of(spark, Run(tmp_path, mode=mode, first=function, faults=script(fault)), DivergenceError)
     assert "digest" in str(error) and CAUSES[function] in str(error) and "ctx." in str(error)
+    assert "spark.clonos.intercept to true" in str(error), "tests/e2e/test_intercept.py follows it"
 
 
 @pytest.mark.parametrize("mode", mostly("realtime"))

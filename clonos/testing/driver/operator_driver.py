@@ -15,6 +15,7 @@ from typing import Any, Literal
 from clonos.api.streams import CausalStream
 from clonos.errors import ConfigurationError, DivergenceError, QueryDefinitionError, Where
 from clonos.operators.initial_state import RowsByInstance
+from clonos.operators.intercept.advice import advised
 from clonos.operators.intercept.install import install, rebind, uninstall
 from clonos.operators.process import Timer
 from clonos.operators.table_join import FixedTable, Tables
@@ -164,6 +165,12 @@ class OperatorDriver:
         Raises DivergenceError where the replay does not repeat what was recorded or said, or ends in another state or
         with other timers. The error names the first difference. Raises what the function raises.
         """
+        try:
+            return self._killed()
+        except DivergenceError as error:
+            raise advised(error, self._node.operator, intercept=self._intercept) from None
+
+    def _killed(self) -> list[Row]:
         before = self._life.seen(self._keys) if self._works else None
         self._works = False
         self._life.end()

@@ -21,12 +21,14 @@ from typing import Any
 
 from clonos.errors import (
     ClonosError,
+    DivergenceError,
     ProtocolError,
     ReplicaLost,
     StorageUnavailable,
     UserFunctionError,
     Where,
 )
+from clonos.operators.intercept.advice import advised
 from clonos.operators.intercept.install import install, is_installed
 from clonos.protocol.fence import Fence, generation_of
 from clonos.protocol.ids import Epoch, LogOffset, Origin, OutputNumber
@@ -85,6 +87,7 @@ class Replica:
         self._host_due = float("inf")
         self._preparing = threading.Thread(target=self._prepare, name="prepare", daemon=True)
         self._name: str | None = None
+        self._spec: NodeSpec | None = None
         self._words: list[Control] = []
         self._session: ReplicaSession | None = None
         self._figures_due = 0.0
@@ -139,7 +142,7 @@ class Replica:
         self._preparing.join()
         if self._query.settings.intercept and not is_installed():
             install()  # what has kept it from that, or from reading the spec, shows here
-        node = self._node(number)
+        node = self._spec = self._node(number)
         self._name = node.name
         name_operators(self._query.names)
         speak_of(node=number, instance=instance)
@@ -215,6 +218,9 @@ class Replica:
         log("failed", text or str(error), level=Level.ERROR)
         if isinstance(error, OSError):  # those of the user's functions come as UserFunctionError
             error = unavailable(error, "what the replica keeps on its disk")
+        if isinstance(error, DivergenceError) and self._spec is not None:
+            intercept = self._query.settings.intercept
+            error = advised(error, (self._spec.operator, self._spec.previous), intercept=intercept)
         name, message, retryable = type(error).__name__, str(error), False
         if isinstance(error, ClonosError):
             retryable = may_be_retried(error)

@@ -156,8 +156,9 @@ class StepReplayer(StepRecorder):
             self._diverged(f"recorded were {step.outputs} output rows, produced were {outputs}")
         # Older versions recorded a digest of the text of the rows, which not every row has: the count is compared.
         if step.end is Kind.SENT and not sent.has_digest(step.digest):
+            rows = "the output row has" if outputs == 1 else f"the {outputs} output rows have"
             self._diverged(
-                f"the output rows have digest {sent.digest:08x}, recorded was {step.digest:08x}: "
+                f"{rows} the digest {sent.digest:08x}, recorded was {step.digest:08x}: "
                 "their content differs, or where they go"
             )
 
@@ -168,4 +169,13 @@ class StepReplayer(StepRecorder):
             )
 
     def _diverged(self, what: str) -> None:
-        raise DivergenceError(f"the replay differs from the recording: {what}", where=self._where, hint=HINT)
+        raise DivergenceError(
+            f"the replay differs from the recording in {self._said()}: {what}", where=self._where, hint=HINT
+        )
+
+    def _said(self) -> str:
+        """The step; where it begins stands beside it."""
+        if self._step.kind is Kind.TIMER:
+            return "a step of timers"
+        records = sum(count for _, count in self._step.runs)
+        return "a step of one record" if records == 1 else f"a step of {records} records, from this one on"
