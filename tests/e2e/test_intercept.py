@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import unmodified
-from ledger_job import LATER, SOON, TRIGGERS, Run, assert_exact, fault, run
+from ledger_job import LATER, SOON, Run, assert_exact, fault, run
 
 from clonos.testing.faults import Point, Strike, script
 
@@ -20,15 +20,19 @@ KILLS = script(
 )
 
 
-@pytest.mark.parametrize("mode", TRIGGERS)
-def test_unmodified_functions_are_exact_through_kills(spark: Any, tmp_path: Path, mode: str) -> None:
+@pytest.mark.parametrize(
+    ("mode", "standby"), [("microbatch", "none"), ("realtime", "none"), ("realtime", "hot")]
+)
+def test_unmodified_functions_are_exact_through_kills(
+    spark: Any, tmp_path: Path, mode: str, standby: str
+) -> None:
     setup = Run(
         tmp_path,
         mode,
         faults=KILLS,
         first=unmodified.first,
         second=unmodified.second,
-        settings={"intercept": "true"},
+        settings={"intercept": "true", "standby": standby},
     )
     query = run(spark, setup)
     assert_exact(setup)

@@ -30,7 +30,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from clonos.errors import DivergenceError
+from clonos.errors import ConfigurationError, DivergenceError
 from clonos.operators.intercept import install as interception
 from clonos.testing.driver import OperatorDriver, stream
 from clonos.testing.driver.operator_driver import START
@@ -139,6 +139,11 @@ DRAWS: dict[str, Callable[[], Any]] = {
     "numpy.random.default_rng": lambda: np.random.default_rng().random(),
     "numpy.random.RandomState": lambda: np.random.RandomState().random_sample(),
     "numpy.random.SeedSequence": lambda: np.random.SeedSequence().entropy,
+    "numpy.random.mtrand._rand": lambda: [
+        np.random.mtrand._rand.random_sample(),
+        np.random.mtrand._rand.permutation(40).tolist(),
+        (np.random.mtrand._rand.seed(), np.random.mtrand._rand.normal())[1],
+    ],
     "pandas.DataFrame.sample": lambda: pd.DataFrame({"a": range(99)}).sample(40)["a"].tolist(),
     "bound names": lambda: [bound_randint(1, 10**9), bound_uuid4()],
 }
@@ -413,6 +418,14 @@ def test_everything_is_put_back() -> None:
     assert bound_time is time.time
 
 
+def test_a_python_that_cannot_be_intercepted_is_refused(monkeypatch: Any) -> None:
+    before = (time.time, random.random, list(gc.callbacks))
+    monkeypatch.setattr(interception, "_replace_in", lambda owner, name, by: None)
+    with pytest.raises(ConfigurationError, match=r"cannot replace datetime.now in \w+ 3.*use ctx.now\(\)"):
+        interception.install()
+    assert before == (time.time, random.random, list(gc.callbacks)) and not interception.is_installed()
+
+
 def test_intercepted_functions_behave_like_the_real_ones() -> None:
     with OperatorDriver(asked(time.time), intercept=True):
 
@@ -429,6 +442,22 @@ def test_intercepted_functions_behave_like_the_real_ones() -> None:
         assert type(Moment.now()) is Moment and isinstance(Moment.now(), datetime)
         assert datetime.now(dt.UTC).tzinfo is dt.UTC and type(date.today()) is date
         assert len(os.urandom(5)) == 5 and random.Random(5).random() == random.Random(5).random()
+
+
+def test_numpys_generator_is_the_one_that_it_was_where_nothing_is_answered() -> None:
+    with OperatorDriver(asked(time.time), intercept=True):
+        stand_in = np.random.mtrand._rand
+        assert isinstance(stand_in, np.random.RandomState)
+        np.random.seed(7)
+        drawn = [stand_in.normal(), np.random.normal(), stand_in.random_sample(), np.random.random_sample()]
+        state = np.random.get_state()
+        again = np.random.RandomState(7)
+        assert drawn == [again.normal(), again.normal(), again.random_sample(), again.random_sample()]
+        copied = pickle.loads(pickle.dumps(stand_in))
+        assert copied.normal() == again.normal()
+        following = np.random.normal()
+        stand_in.set_state(state)
+        assert np.random.normal() == following
 
 
 def test_a_uuid_of_version_1_is_one() -> None:
@@ -454,7 +483,6 @@ OUTSIDE: dict[str, Callable[[], Any]] = {
     "a device": device,
     "another program": lambda: subprocess.run(["date", "+%N"], capture_output=True, check=True).stdout,
     "a generator of the process": GENERATOR.random,
-    "the object behind numpy.random": lambda: np.random.mtrand._rand.random_sample(),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import time
 import uuid
@@ -13,6 +14,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings, strategies as st
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 import clonos
@@ -131,6 +133,45 @@ def driven(form: str, *, intercept: bool) -> None:
 @pytest.mark.parametrize("form", FORMS)
 def test_a_replay_repeats(form: str) -> None:
     driven(form, intercept=True)
+
+
+ASKED: list[Callable[[], Any]] = [
+    lambda: time.time(),
+    lambda: time.monotonic(),
+    lambda: time.process_time(),
+    lambda: datetime.now(),
+    lambda: random.random(),
+    lambda: random.seed(),
+    lambda: random.gauss(0, 1),
+    lambda: random.Random().random(),
+    lambda: uuid.uuid4(),
+    lambda: os.urandom(3),
+    lambda: np.random.random(),
+    lambda: np.random.seed(5),
+    lambda: np.random.default_rng().random(),
+]
+EVENTS = st.one_of(
+    st.lists(st.lists(st.integers(0, len(ASKED) - 1), max_size=4), min_size=1, max_size=3),  # a bundle
+    st.sampled_from(["kill", "end of the epoch"]),
+)
+
+
+@given(st.lists(EVENTS, max_size=12))
+@settings(max_examples=40, deadline=None)
+def test_whatever_a_function_asks_for_in_whichever_order(events: list[Any]) -> None:
+    def fn(row: Any, ctx: Any) -> Any:
+        return (repr([ASKED[number]() for number in row.asked]),)
+
+    plan = stream("asked array<int>").map(fn, "said string", name="asks")
+    with OperatorDriver(plan, intercept=True) as driver:
+        for event in events:
+            if event == "kill":
+                assert driver.kill() == []
+            elif event == "end of the epoch":
+                driver.end_epoch()
+            else:
+                driver.feed([(asked,) for asked in event])
+        assert driver.kill() == []
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -46,6 +46,8 @@ class _Replaced:
         if self.owner is not None:
             _forget_cached(self.owner)
 
+
+_BIND_THEIR_OWN: Final = frozenset({"clonos", "clonos_standby", "numpy"})
 
 _replaced: list[_Replaced] = []
 _users = 0
@@ -89,6 +91,7 @@ def install() -> None:
         for name, answer in answers.items():
             real = getattr(module, name)
             _replace(vars(module), name, Intercepted(module.__name__, name, real, answer))
+    _replace(vars(np.random.mtrand), "_rand", randomness.global_generator())
     bootstrap, name = surroundings.IMPORT
     _replace(vars(bootstrap), name, surroundings.unanswered_method(getattr(bootstrap, name)))
     for owner, name in surroundings.LOGGING:
@@ -126,15 +129,11 @@ def rebind() -> None:
     ours = {
         id(now.__wrapped__): now
         for each in _replaced
-        if isinstance(now := each.names[each.name], Intercepted)
+        if isinstance(now := each.names.get(each.name), Intercepted)
     }
     for name, module in list(sys.modules.items()):
         package = name.partition(".")[0]
-        if (
-            package in sys.stdlib_module_names
-            or package in ("clonos", "clonos_standby")
-            or module is np.random
-        ):
+        if package in sys.stdlib_module_names or package in _BIND_THEIR_OWN:
             continue
         for bound, value in list(getattr(module, "__dict__", {}).items()):
             if callable(value) and id(value) in ours and ours[id(value)].__wrapped__ is value:

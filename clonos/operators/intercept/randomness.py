@@ -70,6 +70,28 @@ def _drawn_by_numpy(name: str, answers: Answers, *args: Any, **kwargs: Any) -> A
     return getattr(answers.numpy(), name)(*args, **kwargs)
 
 
+class GlobalGenerator(np.random.RandomState):
+    """Stands where NumPy keeps its global generator, which libraries take from there (`np.random.mtrand._rand`). It has
+    no draws of its own: they are the instance's, or those of the real one."""
+
+
+def _drawing(name: str) -> Callable[..., Any]:
+    def draw(self: GlobalGenerator, *args: Any, **kwargs: Any) -> Any:
+        answers = answers_for_caller()
+        return getattr(_NUMPYS if answers is None else answers.numpy(), name)(*args, **kwargs)
+
+    return draw
+
+
+for _name in (*hidden(np.random, _NUMPYS), "seed"):
+    setattr(GlobalGenerator, _name, _drawing(_name))
+
+
+def global_generator() -> GlobalGenerator:
+    """Over the real one's bits, for what is not a method of it."""
+    return GlobalGenerator(_NUMPYS._bit_generator)
+
+
 def of_os() -> Mapping[str, Answer]:
     """By the name of a function of `os`."""
     found: dict[str, Answer] = {
