@@ -157,7 +157,7 @@ EVENTS = st.one_of(
 
 
 @given(st.lists(EVENTS, max_size=12))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_whatever_a_function_asks_for_in_whichever_order(events: list[Any]) -> None:
     def fn(row: Any, ctx: Any) -> Any:
         return (repr([ASKED[number]() for number in row.asked]),)

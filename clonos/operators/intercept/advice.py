@@ -11,7 +11,12 @@ from clonos.operators.intercept.mentions import mentioned
 def advised(error: DivergenceError, made_of: Any, *, intercept: bool) -> DivergenceError:
     """The same error; before its hint stands what the function mentions that is not recorded. `made_of` is the
     operator, or what makes it."""
-    covered, others = mentioned(made_of)
+    try:
+        covered, others = mentioned(made_of)
+    except (
+        Exception
+    ):  # objects of the user may do anything when they are looked at: the error itself must be told
+        return error
     said = []
     if covered and not intercept:
         said.append(

@@ -95,9 +95,9 @@ class _Walk:
             self._left += [each.__func__, each.__self__]
         elif isinstance(each, partial):
             self._left += [each.func, *each.args, *each.keywords.values()]
-        elif isinstance(each, list | tuple | set | frozenset):
+        elif type(each) in (list, tuple, set, frozenset):
             self._left += each
-        elif isinstance(each, dict):
+        elif type(each) is dict:
             self._left += each.values()
         elif isinstance(each, type):
             if _is_users(each):
@@ -116,11 +116,11 @@ class _Walk:
             elif step.opname in ("LOAD_ATTR", "LOAD_METHOD"):
                 if isinstance(at, type) and issubclass(at, date):
                     yield from _of_date(at, step.argval)
-                at = getattr(at, step.argval, None) if isinstance(at, ModuleType | type) else None
+                at = vars(at).get(step.argval) if isinstance(at, ModuleType | type) else None
             elif step.opname == "IMPORT_NAME":
                 at = imported = sys.modules.get(step.argval)
             elif step.opname == "IMPORT_FROM":
-                at = getattr(imported, step.argval, None)
+                at = getattr(imported, "__dict__", {}).get(step.argval)
             elif step.opname in ("STORE_FAST", "STORE_DEREF") and at is not None:
                 scope[step.argval], at = at, None
             else:
