@@ -1,4 +1,7 @@
-"""How a replay differs from what was seen before, in words."""
+"""How a replay differs from what was seen before, in words.
+
+What was seen is kept as text and bytes, so that another process can compare with it.
+"""
 
 from __future__ import annotations
 
@@ -7,38 +10,49 @@ from dataclasses import dataclass
 from typing import Any
 
 from clonos.operators.process import Timer
-from clonos.protocol.engine.instance import Row
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """The output rows of one step: their digest, and each as text."""
+
+    digest: int
+    rows: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
     """What can be seen of an instance between two bundles, by key."""
 
-    states: dict[Any, Any]  # as the function knows them
+    states: dict[Any, str]  # as the function knows them, in canonical text
     kept: dict[Any, dict[bytes, bytes]]  # the same to the bit, and what else is kept of the key
     timers: dict[Any, list[Timer]]
 
 
-def of_rows(before: Sequence[Row], now: Sequence[Row]) -> str:
+def of_rows(before: Sequence[str], now: Sequence[str]) -> str:
     """Where two lists of output rows of one step begin to differ."""
     for number, (was, is_now) in enumerate(zip(before, now, strict=False)):
-        if repr(was) != repr(is_now):
-            return f"output row {number} was {was!r}, the replay gives {is_now!r}"
+        if was != is_now:
+            return f"output row {number} was {was}, the replay gives {is_now}"
     if len(before) == len(now):
-        return f"the output rows {list(before)!r} are other ones to the bit in the replay"
+        return f"the output rows [{', '.join(before)}] are other ones to the bit in the replay"
     longer, who = (before, "was not given again") if len(before) > len(now) else (now, "was not there before")
     shared = min(len(before), len(now))
     return (
         f"there were {len(before)} output rows, the replay gives {len(now)}: row {shared}, "
-        f"{longer[shared]!r}, {who}"
+        f"{longer[shared]}, {who}"
     )
 
 
 def of_states(before: Seen, now: Seen) -> str:
     """The first key whose state differs; "" where none does. Compared is what is kept, to the bit."""
     for key, kept in before.kept.items():
-        if now.kept.get(key) != kept:
-            return f"the state of key {key!r} was {before.states[key]!r}, after the replay it is {now.states[key]!r}"
+        if now.kept.get(key) == kept:
+            continue
+        was, is_now = before.states[key], now.states[key]
+        if was == is_now:
+            return f"the state of key {key!r} is {was} after the replay, too, with its items in another order"
+        return f"the state of key {key!r} was {was}, after the replay it is {is_now}"
     return ""
 
 

@@ -34,7 +34,8 @@ from clonos.storage.manifest import Manifest
 from clonos.storage.snapshots import SnapshotStore
 from clonos.storage.timers import EVENT_TIME, PROCESSING_TIME, TimerQueue
 from clonos.testing.driver import differences
-from clonos.testing.driver.differences import Seen
+from clonos.testing.driver.canonical_text import canonical
+from clonos.testing.driver.differences import Said, Seen
 from clonos.values import state_codec
 from clonos.values.key_codec import unpack
 from clonos_standby.cluster.spec import NodeSpec
@@ -110,10 +111,11 @@ class Life:
         forms: RowForms,
         folder: Path,
         *,
-        said: list[EncodedRows | SplitRows],
+        said: list[Said],
         clock: Callable[[], int],
         entropy: Callable[[], int],
         intercept: bool,
+        services: Callable[..., CausalServices] = CausalServices,
     ) -> None:
         """`said` has what each step of the epoch has said in earlier lives: the first steps of this life must say it
         again, others are added."""
@@ -125,6 +127,7 @@ class Life:
         self._clock = clock
         self._entropy = entropy
         self._intercept = intercept
+        self._new_services = services
         self._rows: list[Row] = []
         self._operator: Any = None
         self._origin = Origin.of(node.number, 0)
@@ -142,7 +145,7 @@ class Life:
         self._log = LogStore(str(self._folder / "log"))
         self._timers = TimerQueue(self._state, PROCESSING_TIME)
         self._event_timers = TimerQueue(self._state, EVENT_TIME)
-        self.services = CausalServices(
+        self.services = self._new_services(
             state=self._state,
             timers=self._timers,
             event_timers=self._event_timers,
@@ -175,12 +178,13 @@ class Life:
                     part.close()
 
     def recorded(self, since: LogOffset) -> bytes:
-        """What the log of an ended life holds from an offset on."""
-        log = LogStore(str(self._folder / "log"))
+        """What the log holds from an offset on. Of a life that has ended, what a successor would find."""
+        log = LogStore(str(self._folder / "log")) if self._closed else self._log
         try:
             return b"".join(data for start, data in log.own() if start >= since)
         finally:
-            log.close()
+            if self._closed:
+                log.close()
 
     # driving
 
@@ -188,7 +192,9 @@ class Life:
         opened = self.instance.open_epoch(
             epoch, realtime=not self.config.per_epoch, emitted_output=emitted_output
         )
-        return self._perform(opened)
+        rows = self._perform(opened)
+        self._undrawn = self.services.random.getstate()
+        return rows
 
     def take(self, first: int, rows: list[Row]) -> list[Row]:
         """Records as one bundle, at positions from `first` on."""
@@ -224,9 +230,13 @@ class Life:
         """When the next processing-time timer is due that need not wait for the epoch's end."""
         return None if self.config.per_epoch else self._timers.next_due()
 
+    def last_steps(self) -> list[Row]:
+        """Those at the end of an epoch."""
+        return self._perform(self.instance.end_epoch())
+
     def end_epoch(self, snapshots: SnapshotStore, epoch: Epoch) -> tuple[list[Row], Manifest, LogOffset]:
         """The epoch's last rows, its final snapshot, and the offset at which the log goes on."""
-        rows = self._perform(self.instance.end_epoch())
+        rows = self.last_steps()
         snapshot = self.instance.snapshot()
         pending = snapshots.begin(
             self._state, snapshot_metadata.encode(snapshot), epoch=epoch, sequence=epoch, final=True
@@ -254,6 +264,12 @@ class Life:
 
     # what a test sees
 
+    @property
+    def has_drawn(self) -> bool:
+        """Whether the function has drawn random numbers in this epoch. Asked of a life that repeats nothing."""
+        drawn: bool = self.services.random.getstate() != self._undrawn
+        return drawn
+
     def state_of(self, key: tuple[Any, ...]) -> Any:
         return self._operator.user_state(key)
 
@@ -270,7 +286,7 @@ class Life:
         known = list(keys)
         kept = {key: self._programs.kept(key) for key in known}
         return Seen(
-            {key: self.state_of(key) for key in known},
+            {key: canonical(self.state_of(key)) for key in known},
             {key: {at: state_codec.encode(value) for at, value in kept[key].items()} for key in known},
             self.timers(),
         )
@@ -286,13 +302,14 @@ class Life:
     def encode(self, rows: list[Row]) -> EncodedRows | SplitRows:
         """Called once for each step with the rows that it produced."""
         encoded = self._writer.encode(rows)
+        said = Said(encoded.digest, tuple(map(repr, self._forms.shown(encoded))))
         if self._repeated < len(self._said):
             before = self._said[self._repeated]
-            if before.digest != encoded.digest:
-                found = differences.of_rows(self._forms.shown(before), self._forms.shown(encoded))
+            if before.digest != said.digest:
+                found = differences.of_rows(before.rows, said.rows)
                 raise DivergenceError(found, where=self.services.where(None), hint=HINT)
         else:
-            self._said.append(encoded)
+            self._said.append(said)
         self._repeated += 1
         return encoded
 

@@ -21,9 +21,13 @@ from clonos.operators.process import Timer
 from clonos.operators.table_join import FixedTable, Tables
 from clonos.protocol.engine.channel_watermarks import EventInput
 from clonos.protocol.engine.instance import Row
+from clonos.protocol.engine.services import CausalServices
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import FIRST_EPOCH, LOG_BEGIN, NO_OUTPUT, epoch_after, output_after
+from clonos.protocol.recovery.causal.determinant_codec import decode_steps
 from clonos.protocol.recovery.causal.replayer import HINT
+from clonos.protocol.recovery.causal.services_used import services_used
+from clonos.protocol.recovery.dependence import Service
 from clonos.protocol.side_output import OutputName
 from clonos.spark.compile import Target, given_to, operator_spec
 from clonos.spark.derived_outputs import DerivedOf
@@ -32,11 +36,11 @@ from clonos.spark.table_keeper import in_columns_of
 from clonos.storage.manifest import Manifest
 from clonos.storage.snapshots import SnapshotStore
 from clonos.testing.driver import differences
-from clonos.testing.driver.differences import Seen
+from clonos.testing.driver.differences import Said, Seen
 from clonos.testing.driver.life import INPUTS, Life, RowForms
+from clonos.testing.driver.recording import Recording
 from clonos.values.grouping_keys import key_of
 from clonos_standby.cluster.spec import NodeSpec
-from clonos_standby.replica.batches import EncodedRows, SplitRows
 
 __all__ = ["START", "OperatorDriver"]
 
@@ -65,10 +69,21 @@ class OperatorDriver:
     """
 
     def __init__(
-        self, operator: CausalStream, *, now: dt.datetime = START, seed: int = 0, intercept: bool = False
+        self,
+        operator: CausalStream,
+        *,
+        now: dt.datetime = START,
+        seed: int = 0,
+        intercept: bool = False,
+        services: Callable[..., CausalServices] = CausalServices,
+        repeats: tuple[Iterable[Any], Recording] | None = None,
+        folder: Path | None = None,
     ) -> None:
         """`operator` is the stream of the operator's rows, defined on a `stream(...)`; `now` an aware datetime;
         `intercept` as the setting `spark.clonos.intercept`, in this process until `close`.
+        `services` makes what answers the function. `repeats` are the rows that another driver of this operator was fed
+        in its first epoch, and what it has recorded: the instance begins by repeating that, as `kill` does.
+        `folder` is where its own folder goes.
 
         Raises QueryDefinitionError where that is not one operator, and what the operator's own `init` raises.
         """
@@ -76,12 +91,13 @@ class OperatorDriver:
             raise ConfigurationError(
                 "the clock of a driver needs a time zone", hint="Give now=...replace(tzinfo=UTC)"
             )
-        self._node, read = _node_of(operator)
+        self._services = services
+        self._node, read = node_of(operator)
         self._intercept = intercept
         self._forms = RowForms(self._node, read)
         self._now = (now - _EPOCH) // _MICROSECOND
         self._nature = random.Random(seed)
-        self._folder = Path(tempfile.mkdtemp(prefix="clonos-driver-"))
+        self._folder = Path(tempfile.mkdtemp(prefix="clonos-driver-", dir=folder))
         if intercept:
             install()
             rebind()
@@ -94,13 +110,16 @@ class OperatorDriver:
         self._log_start = LOG_BEGIN  # where the log of this epoch begins
         self._position = 0  # of the last record
         self._fed: list[Row] = []  # the records of this epoch
-        self._said: list[EncodedRows | SplitRows] = []  # what each step of this epoch has said
+        self._said: list[Said] = []  # what each step of this epoch has said
         self._given_out = NO_OUTPUT  # how many rows the test has been given
         self._keys: dict[tuple[Any, ...], None] = {}
         self._lives = 0
         self._works = False
-        self._life = self._new_life()
-        self._begin(b"")
+        if repeats is not None:
+            self._repeat(*repeats)
+        else:
+            self._life = self._new_life()
+            self._begin(b"")
 
     # ------------------------------------------------------------- driving
 
@@ -183,6 +202,17 @@ class OperatorDriver:
             self._works = True
         return rows
 
+    def end_with_recording(self) -> tuple[list[Row], Recording]:
+        """End the epoch for good: its last rows, and what was recorded of it. The driver can only be closed then."""
+        rows = self._driven(self._life.last_steps)
+        seen, has_drawn = self._life.seen(self._keys), self._life.has_drawn
+        log = self._life.recorded(self._log_start)
+        self._works = False
+        used = services_used(decode_steps(log, self._log_start))
+        if has_drawn:
+            used |= {Service.RANDOM}
+        return rows, Recording(log, tuple(self._said), seen, self._given_out, used)
+
     def close(self) -> None:
         """Remove what is on disk. The driver cannot be used afterwards; closing it again does nothing."""
         self._works = False
@@ -216,6 +246,11 @@ class OperatorDriver:
         return self._life.timers().get(_as_key(key), [])
 
     @property
+    def keys(self) -> tuple[tuple[Any, ...], ...]:
+        """Those of the records so far, each once."""
+        return tuple(self._keys)
+
+    @property
     def now(self) -> dt.datetime:
         """What the clock says, UTC."""
         return _EPOCH + self._now * _MICROSECOND
@@ -239,6 +274,7 @@ class OperatorDriver:
             clock=lambda: self._now,
             entropy=lambda: self._nature.getrandbits(64),
             intercept=self._intercept,
+            services=self._services,
         )
 
     def _begin(self, recorded: bytes) -> list[Row]:
@@ -249,6 +285,21 @@ class OperatorDriver:
                 rows += self._life.take(self._position - len(self._fed) + 1, list(self._fed))
         self._given_out = output_after(self._given_out, len(rows))
         return rows
+
+    def _repeat(self, rows: Iterable[Any], recording: Recording) -> None:
+        """Of another driver. Raises as `kill` does."""
+        self._fed = self._forms.read(list(rows))
+        self._position = len(self._fed)
+        self._keys.update(dict.fromkeys(recording.seen.states))
+        self._said += recording.said
+        self._given_out = recording.outputs
+        self._life = self._new_life()
+        try:
+            self._begin(recording.log)
+            self._check_same(recording.seen, self._life.seen(self._keys))
+        except BaseException:
+            self.close()
+            raise
 
     def _driven(self, run: Callable[[], list[Row]]) -> list[Row]:
         self._check_works()
@@ -285,8 +336,11 @@ def _remove(folder: Path, *, intercepted: bool) -> None:
         uninstall()
 
 
-def _node_of(operator: CausalStream) -> tuple[NodeSpec, OutputName]:
-    """And which of its outputs the stream is of. Raises QueryDefinitionError."""
+def node_of(operator: CausalStream) -> tuple[NodeSpec, OutputName]:
+    """The operator as a replica is told of it, and which of its outputs the stream is of.
+
+    Raises QueryDefinitionError.
+    """
     plans = operator.plan if isinstance(operator, CausalStream) else ()
     read = plans[0] if len(plans) == 1 and isinstance(plans[0], OperatorPlan | DerivedPlan) else None
     plan = read.node if isinstance(read, DerivedPlan) else read
