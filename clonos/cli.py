@@ -50,6 +50,11 @@ COMMANDS = (
         "what a checkpoint is bound to, what a program would change",
     ),
     Command("log", "clonos.tools.log", "read and check causal logs, and run a function on a dead letter"),
+    Command(
+        "classify",
+        "clonos.tools.classify",
+        "find out what a function depends on, and which recovery suffices for it",
+    ),
     Command("inject", "clonos.tools.inject", "make a part of a running query fail"),
     Command("kafka", "clonos.tools.kafka", "fetch Spark's connector for Kafka"),
     Command("simulate", "clonos.sim.command", "run the protocol under seeded schedules and faults"),

@@ -99,6 +99,7 @@ RULES = {
     ),
     "clonos.testing.ledger": rule("", pure=True),
     "clonos.testing.driver": rule(f"{API} clonos.testing"),
+    "clonos.testing.classification": rule(f"{API} clonos.testing clonos.testing.driver"),
     "clonos.testing.conformance": rule(
         f"{LOWER} clonos.sinks", banned="pyspark py4j grpc rocksdict sqlalchemy pandas"
     ),
@@ -118,6 +119,7 @@ RULES = {
     "clonos.api": rule(f"{SPARK} clonos.spark"),
     "clonos": rule(API),
     "clonos.tools": rule(API),
+    "clonos.tools.classify": rule(f"{TOOLS} clonos.testing.driver clonos.testing.classification"),
     "clonos.tools.flights": rule(API),
     "clonos.tools.demo": rule(f"{TOOLS} clonos.tools.flights"),
     "clonos.tools.nexmark": rule(API, lazy="pyspark py4j"),

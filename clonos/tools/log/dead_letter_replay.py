@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import copy
-import importlib
 import json
 import os
 import random
@@ -39,6 +38,7 @@ from clonos.protocol.side_output import MAIN, OutputName, output_of
 from clonos.storage import dead_letters
 from clonos.storage.dead_letters import DeadLetter
 from clonos.tools.log.readable import key_said, moment
+from clonos.tools.named_object import named_object
 from clonos.values.grouping_keys import key_of
 from clonos.values.state_codec import disowned
 from clonos_standby.replica.batches import OutputWriter
@@ -214,18 +214,7 @@ def _not_here(key: Any, timer: Any, ctx: Any) -> None:
 
 def load(named: str) -> Callable[..., Any]:
     """The function that is named `module:function`."""
-    module, colon, path = named.partition(":")
-    if not colon or not module or not path:
-        raise ConfigurationError(f"{named!r} does not name a function", hint="Give module:function")
-    try:
-        found: Any = importlib.import_module(module)
-        for part in path.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError) as error:
-        raise ConfigurationError(
-            f"{named} cannot be loaded: {error}",
-            hint="The module must be importable from the current directory",
-        ) from error
+    found = named_object(named)
     if not callable(found):
         raise ConfigurationError(f"{named} is no function")
     function: Callable[..., Any] = found
