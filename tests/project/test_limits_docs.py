@@ -41,6 +41,8 @@ LIMITS: dict[str, str] = {
         operators/test_operators_intercept.py::test_draws_are_repeated
         operators/test_operators_intercept.py::test_what_reaches_the_world_in_another_way_is_found_out
         operators/test_operators_intercept.py::test_other_threads_get_the_real_clock""",
+    "What `clonos classify` says": """
+        testing/test_classification.py::test_what_no_record_shows_is_not_found""",
     "`ctx` is used by the thread": """
         operators/test_operators_threads.py::test_a_service_is_refused_in_another_thread
         operators/test_operators_threads.py::test_what_is_not_checked_for_each_record""",

@@ -48,8 +48,8 @@ class Experiments:
         self._played.clear()
         order = schedule.interleaving(trial.channels, choices)
         self._record(trial, schedule.cut(order, choices))
-        other = self._other_order(trial, choices)
         for bundled in (schedule.one_by_one, schedule.together):
+            other = self._other_order(trial, choices)
             if not self.is_hidden and other != order:
                 self._compare(Between.ORDER, trial, bundled(order), bundled(other))
         for bundles in (schedule.together(order), schedule.cut(order, choices)):

@@ -47,7 +47,7 @@ def given_operator(
     if not callable(found):
         raise ConfigurationError(f"{named} is no function", hint="Give a function, a class or an operator")
     rows = stream(
-        _struct_type(_needed(schema, "--schema", api, "or rows with --input, whose types are taken"))
+        _struct_type(_needed(schema, "--schema", api, "it, or rows with --input, whose types are taken"))
     )
     name = str(getattr(found, "__name__", NAME))
     if api is Api.FILTER:

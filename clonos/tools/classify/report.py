@@ -74,11 +74,11 @@ def _recovery(found: Classification) -> str:
     if at_once is None:
         return "none repeats it exactly; see below"
     if at_once is Recovery.EPOCH_AGAIN:
-        return "Spark's own gives the same rows again, with a sink that knows a row that comes again"
+        return "Spark's own gives the same rows, once where the sink knows a row that comes again"
     if with_epoch is Recovery.EPOCH_AGAIN:
         return (
-            "Spark's own ends the same in micro-batch, with a sink that takes an epoch's rows in one step; "
-            "rows that are seen at once need causal logging"
+            "Spark's own ends the same in micro-batch, where a sink takes an epoch's rows in one step; "
+            "otherwise it needs causal logging"
         )
     return "needs causal logging"
 
@@ -114,5 +114,5 @@ def _advice(found: Classification) -> Iterator[str]:
         yield "The function depends on the order of a set, or on hash(): go through sorted(...) instead."
         yield "Replicas have one hash seed in common, so a query repeats it as long as its Python stays the same."
         return
-    yield "Ask ctx for what is not in the records: ctx.now() for the clock, ctx.random and ctx.uuid4() for random"
-    yield "values, ctx.call(fn, ...) for a service; keep in ctx.state what lasts, and nothing in global variables."
+    yield "Ask ctx for what is not in the records: ctx.now() for the clock, ctx.random and ctx.uuid4() for"
+    yield "random values, ctx.call(fn, ...) for a service. Keep in ctx.state what lasts, not in global variables."
