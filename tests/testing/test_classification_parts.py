@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import os
+import subprocess
+import sys
 from collections.abc import Sequence
+from multiprocessing import Pipe
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -253,3 +258,21 @@ def test_an_exception_is_an_answer() -> None:
         stage.begin_run("one")
         with pytest.raises(ValueError, match="first"):
             stage.answer(("rate", "", ""), ask)
+
+
+# ------------------------------------------------------------------ worker
+
+
+def test_a_process_whose_parent_is_gone_ends_and_leaves_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "drivers"
+    folder.mkdir()
+    ours, theirs = Pipe()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "clonos.testing.classification.worker", str(theirs.fileno()), str(folder)],
+        pass_fds=[theirs.fileno()],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    theirs.close()
+    ours.close()
+    assert process.wait(timeout=240) == 0
+    assert not folder.exists()

@@ -26,9 +26,7 @@ class Experiments:
         self.replay: Counterexample | None = None
         self.found: dict[Between, tuple[Sensitivity, Counterexample]] = {}
         self.raised: list[tuple[Trial, str]] = []
-        self.sequences_same = (
-            True  # the rows of each key came in the same order, whatever that of the records
-        )
+        self.sequences_same = True  # of the rows of each key, whatever the order of the records
         self._laboratory = laboratory
         self._names = names
         self._recorded: list[tuple[Trial, Bundles, Recording]] = []

@@ -7,6 +7,7 @@ pickled; what the function prints goes nowhere.
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import traceback
 from multiprocessing.connection import Connection
@@ -55,11 +56,13 @@ class Worker:
 
 def main() -> None:
     connection: Connection[Answer, Request] = Connection(int(sys.argv[1]))
-    worker = Worker(Path(sys.argv[2]))
+    folder = Path(sys.argv[2])
+    worker = Worker(folder)
     while True:
         try:
             request = connection.recv()
-        except EOFError:
+        except EOFError:  # the other end is gone, perhaps killed
+            shutil.rmtree(folder, ignore_errors=True)
             os._exit(0)  # whatever threads the function has started
         connection.send(worker.answer(request))
 
