@@ -30,6 +30,8 @@ OF_REPLICAS: Final = 0
 """The hash seed of replicas."""
 _OTHER_SEEDS: Final = (1, 2, 3)
 DEADLINE_S: Final = 120.0
+_STARTED_S: Final = 240.0
+"""How long the processes may take to start, and to load an operator."""
 _IN_MEMORY: Final = Path("/dev/shm")
 """A file system in which nothing waits for a disk; nothing that is kept here has to last."""
 
@@ -62,39 +64,51 @@ class Laboratory:
     def __enter__(self) -> Laboratory:
         fast = _IN_MEMORY if os.access(_IN_MEMORY, os.W_OK) else None
         self._folder = Path(tempfile.mkdtemp(prefix="clonos-classify-", dir=fast))
+        self._start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _start(self) -> None:
+        self._folder.mkdir(exist_ok=True)  # a process that was given up may have removed it
         self._workers = [
             _Worker(Place.SAME_PROCESS, OF_REPLICAS, self._folder),
             _Worker(Place.OTHER_PROCESS, OF_REPLICAS, self._folder),
             *[_Worker(Place.OTHER_HASH_SEED, seed, self._folder) for seed in _OTHER_SEEDS],
         ]
-        return self
 
-    def __exit__(self, *_: object) -> None:
+    def _end(self) -> None:
         for worker in self._workers:
             worker.end()
-        shutil.rmtree(self._folder, ignore_errors=True)
 
     def load(self, operator: CausalStream, name: str, key: Sequence[str], *, performs_effects: bool) -> None:
         """From now on play this operator. Raises QueryDefinitionError where it cannot go to another process."""
         load = Load(pickled(operator, name, _refuse_broadcast), tuple(key), performs_effects)
-        self._ask(self._workers, load)
+        self._ask(self._workers, load, max(_STARTED_S, self._deadline_s))
 
     def play(self, script: Script) -> Recorded:
-        (recorded,) = self._ask(self._workers[:1], Play(script))
+        (recorded,) = self._ask(self._workers[:1], Play(script), self._deadline_s)
         played: Recorded = recorded
         return played
 
     def replay(self, places: Collection[Place], script: Script, recording: Recording) -> list[Difference]:
         """Repeat a run in the processes of these places; what differs there, first in the first place."""
         there = [worker for worker in self._workers if worker.place in places]
-        answers = zip(there, self._ask(there, Replay(script, recording)), strict=True)
-        return [Difference(worker.place, what) for worker, what in answers if what]
+        answers = self._ask(there, Replay(script, recording), self._deadline_s)
+        return [Difference(worker.place, what) for worker, what in zip(there, answers, strict=True) if what]
 
-    def _ask(self, workers: Sequence[_Worker], request: Request) -> list[Any]:
-        """What each worker answers. All have answered before an error is raised."""
-        for worker in workers:
-            worker.send(request)
-        answers = [worker.receive(self._deadline_s) for worker in workers]
+    def _ask(self, workers: Sequence[_Worker], request: Request, deadline_s: float) -> list[Any]:
+        """What each worker answers. All have answered before an error is raised. Where one has not, all begin anew."""
+        try:
+            for worker in workers:
+                worker.send(request)
+            answers = [worker.receive(deadline_s) for worker in workers]
+        except UserFunctionError:
+            self._end()
+            self._start()
+            raise
         for answer in answers:
             if answer.error is not None:
                 raise answer.error
@@ -133,7 +147,6 @@ class _Worker:
     def receive(self, deadline_s: float) -> Answer:
         try:
             if not self._connection.poll(deadline_s):
-                self.end()
                 raise UserFunctionError(
                     f"the function did not come back within {deadline_s:g} s",
                     hint="Give it rows that it is done with sooner, or more time",
@@ -144,9 +157,9 @@ class _Worker:
         return answer
 
     def end(self) -> None:
-        self._connection.close()
         self._process.kill()
         self._process.wait()
+        self._connection.close()
 
     def _ended(self) -> UserFunctionError:
         code = self._process.wait()
