@@ -29,12 +29,12 @@ def deterministic(order: Sensitivity, bundles: Sensitivity = Sensitivity.INSENSI
     ("dependence", "with_epoch", "at_once"),
     [
         (deterministic(Sensitivity.INSENSITIVE), Recovery.EPOCH_AGAIN, Recovery.EPOCH_AGAIN),
-        (deterministic(Sensitivity.CONVERGENT), Recovery.EPOCH_AGAIN, Recovery.CAUSAL_LOGGING),
-        (deterministic(Sensitivity.DIVERGENT), Recovery.CAUSAL_LOGGING, Recovery.CAUSAL_LOGGING),
+        (deterministic(Sensitivity.CONVERGENT), Recovery.EPOCH_AGAIN, Recovery.CAUSAL),
+        (deterministic(Sensitivity.DIVERGENT), Recovery.CAUSAL, Recovery.CAUSAL),
         (
             deterministic(Sensitivity.INSENSITIVE, Sensitivity.DIVERGENT),
-            Recovery.CAUSAL_LOGGING,
-            Recovery.CAUSAL_LOGGING,
+            Recovery.CAUSAL,
+            Recovery.CAUSAL,
         ),
         (
             Dependence(
@@ -42,8 +42,8 @@ def deterministic(order: Sensitivity, bundles: Sensitivity = Sensitivity.INSENSI
                 order=Sensitivity.INSENSITIVE,
                 bundles=Sensitivity.INSENSITIVE,
             ),
-            Recovery.CAUSAL_LOGGING,
-            Recovery.CAUSAL_LOGGING,
+            Recovery.CAUSAL,
+            Recovery.CAUSAL,
         ),
         (Dependence(determinism=Determinism.HIDDEN), None, None),
     ],
@@ -89,19 +89,19 @@ def test_what_is_recorded_is_repeated_by_causal_logging_alone_at_once(
     if dependence.determinism is Determinism.HIDDEN:
         assert cheapest(dependence, visibility) is None
     else:
-        assert suffices(Recovery.CAUSAL_LOGGING, dependence, visibility)
+        assert suffices(Recovery.CAUSAL, dependence, visibility)
     if dependence.has_effects or dependence.determinism is not Determinism.DETERMINISTIC:
-        assert {each for each in Recovery if suffices(each, dependence, AT_ONCE)} <= {Recovery.CAUSAL_LOGGING}
+        assert {each for each in Recovery if suffices(each, dependence, AT_ONCE)} <= {Recovery.CAUSAL}
 
 
 def test_an_undone_round_may_differ_in_everything_but_effects() -> None:
     hidden = Dependence(determinism=Determinism.HIDDEN)
     told = Dependence(determinism=Determinism.HIDDEN, services=frozenset({Service.EFFECT}))
-    assert cheapest(hidden, WITH_EPOCH, frozenset(Recovery)) is Recovery.ALIGNED_BARRIERS
+    assert cheapest(hidden, WITH_EPOCH, frozenset(Recovery)) is Recovery.COORDINATED
     assert cheapest(told, WITH_EPOCH, frozenset(Recovery)) is None
 
 
 def test_what_is_not_examined_counts_as_divergent() -> None:
     unknown = Dependence(determinism=Determinism.DETERMINISTIC)
     assert unknown.on_arrival is Sensitivity.DIVERGENT
-    assert cheapest(unknown, WITH_EPOCH, OFFERED) is Recovery.CAUSAL_LOGGING
+    assert cheapest(unknown, WITH_EPOCH, OFFERED) is Recovery.CAUSAL

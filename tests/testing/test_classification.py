@@ -126,7 +126,7 @@ def classified(laboratory: Laboratory, name: str) -> Classification:
     return classify(KNOWN[name].operator(), runs=KNOWN[name].runs, laboratory=laboratory)
 
 
-SPARK, CAUSAL = Recovery.EPOCH_AGAIN, Recovery.CAUSAL_LOGGING
+SPARK, CAUSAL = Recovery.EPOCH_AGAIN, Recovery.CAUSAL
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,10 @@ A recovery suffices if after any failure the outside has seen what one run witho
 What each one repeats, and what it does not:
 
 - the epoch is run again from the last snapshots: the same records, in another order between channels;
-- aligned barriers (Chandy and Lamport; asynchronous barrier snapshots): a round is undone as a whole, its rows with it,
-  so anything may be different, as long as nothing of the round was seen;
-- logs at the senders: each channel's records in their order, but in another order between channels;
-- causal logging: the recorded order, bundles and outcomes.
+- coordinated, by aligned barriers (Chandy and Lamport; asynchronous barrier snapshots): a round is undone as a whole,
+  its rows with it, so anything may be different, as long as nothing of the round was seen;
+- uncoordinated, with logs at the senders: each channel's records in their order, in another order between channels;
+- causal: the recorded order, bundles and outcomes.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ class Recovery(enum.IntEnum):
     """Ordered by what they cost while nothing fails."""
 
     EPOCH_AGAIN = 1
-    ALIGNED_BARRIERS = 2
-    SENDER_LOGS = 3
-    CAUSAL_LOGGING = 4
+    COORDINATED = 2
+    UNCOORDINATED = 3
+    CAUSAL = 4
 
 
 class Visibility(enum.Enum):
@@ -33,8 +33,8 @@ class Visibility(enum.Enum):
     AT_ONCE = "at_once"
 
 
-OFFERED = frozenset({Recovery.EPOCH_AGAIN, Recovery.CAUSAL_LOGGING})
-"""Spark's own recovery, and the one that is built."""
+OFFERED = frozenset({Recovery.EPOCH_AGAIN, Recovery.CAUSAL})
+"""What `cheapest` chooses among unless it is told: Spark's own recovery, and the one that fits every query."""
 
 
 def suffices(recovery: Recovery, dependence: Dependence, visibility: Visibility) -> bool:
@@ -44,15 +44,15 @@ def suffices(recovery: Recovery, dependence: Dependence, visibility: Visibility)
     the first one: so the states must be the same, though not the rows on the way.
     """
     at_once = visibility is Visibility.AT_ONCE
-    if recovery is Recovery.CAUSAL_LOGGING:
+    if recovery is Recovery.CAUSAL:
         return dependence.determinism is not Determinism.HIDDEN
     if dependence.has_effects:  # which would take place again, perhaps others
         return False
-    if recovery is Recovery.ALIGNED_BARRIERS:
+    if recovery is Recovery.COORDINATED:
         return not at_once
     may_differ = (
         Sensitivity.INSENSITIVE
-        if at_once or recovery is Recovery.SENDER_LOGS  # of one instance: others have seen its rows
+        if at_once or recovery is Recovery.UNCOORDINATED  # of one instance: others have seen its rows
         else Sensitivity.CONVERGENT
     )
     return dependence.determinism is Determinism.DETERMINISTIC and dependence.on_arrival <= may_differ
