@@ -12,6 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import cloudpickle
 import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
@@ -22,9 +23,12 @@ from clonos.protocol.recovery.dependence import Sensitivity
 from clonos.testing.classification import schedule
 from clonos.testing.classification.generated_rows import generated
 from clonos.testing.classification.observation import Observation, OutputRow, difference, what_differs
+from clonos.testing.classification.requests import Load, Play
+from clonos.testing.classification.script import Script
 from clonos.testing.classification.shrink import fewest
 from clonos.testing.classification.staged_services import Stage
 from clonos.testing.classification.trials import MOST, Trials
+from clonos.testing.classification.worker import Worker
 from clonos.testing.driver.canonical_text import canonical
 from clonos.testing.driver.operator_driver import OperatorDriver
 from clonos.testing.driver.streams import stream
@@ -276,3 +280,13 @@ def test_a_process_whose_parent_is_gone_ends_and_leaves_nothing(tmp_path: Path) 
     ours.close()
     assert process.wait(timeout=240) == 0
     assert not folder.exists()
+
+
+def test_a_disk_that_fails_is_told_as_such(tmp_path: Path) -> None:
+    """Of a module that cannot be imported `test_a_module_that_only_this_process_can_import` tells."""
+    operator = stream("k string").filter(lambda row, ctx: True, name="all")
+    worker = Worker(tmp_path / "removed")
+    assert worker.answer(Load(cloudpickle.dumps(operator), ("k",), False)).error is None
+    answer = worker.answer(Play(Script(((("a",),),), 0)))
+    assert isinstance(answer.error, ConfigurationError)
+    assert "the operator could not be played: FileNotFoundError" in str(answer.error)

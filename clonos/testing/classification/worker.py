@@ -36,12 +36,7 @@ class Worker:
             return Answer(error=error)
         except Exception as error:
             last = traceback.format_exception_only(error)[-1].strip()
-            return Answer(
-                error=ConfigurationError(
-                    f"the operator cannot be played in another process: {last}",
-                    hint="Its module must be importable there",
-                )
-            )
+            return Answer(error=_failed(request, last))
 
     def _carried_out(self, request: Request) -> Recorded | str | None:
         if isinstance(request, Load):
@@ -52,6 +47,15 @@ class Worker:
         if isinstance(request, Play):
             return self._player.play(request.script)
         return self._player.replay(request.script, request.recording)
+
+
+def _failed(request: Request, why: str) -> ClonosError:
+    if isinstance(request, Load):
+        return ConfigurationError(
+            f"the operator cannot be played in another process: {why}",
+            hint="Its module must be importable there",
+        )
+    return ConfigurationError(f"the operator could not be played: {why}")
 
 
 def main() -> None:
