@@ -126,7 +126,7 @@ def classified(laboratory: Laboratory, name: str) -> Classification:
     return classify(KNOWN[name].operator(), runs=KNOWN[name].runs, laboratory=laboratory)
 
 
-SPARK, CAUSAL = Recovery.EPOCH_AGAIN, Recovery.CAUSAL
+SPARK, COORDINATED, CAUSAL = Recovery.EPOCH_AGAIN, Recovery.COORDINATED, Recovery.CAUSAL
 
 
 @pytest.mark.parametrize(
@@ -134,9 +134,9 @@ SPARK, CAUSAL = Recovery.EPOCH_AGAIN, Recovery.CAUSAL
     [
         ("dedupe", {"deterministic", "recorded", "order_insensitive", "convergent"}, SPARK, SPARK),
         ("running_max", {"deterministic", "recorded", "convergent"}, SPARK, CAUSAL),
-        ("last_writer", {"deterministic", "recorded"}, CAUSAL, CAUSAL),
-        ("stamp", {"recorded", "order_insensitive", "convergent"}, CAUSAL, CAUSAL),
-        ("wall_clock", set[str](), None, None),
+        ("last_writer", {"deterministic", "recorded"}, COORDINATED, CAUSAL),
+        ("stamp", {"recorded", "order_insensitive", "convergent"}, COORDINATED, CAUSAL),
+        ("wall_clock", set[str](), COORDINATED, None),
     ],
 )
 def test_what_each_class_meets_and_needs(

@@ -128,7 +128,10 @@ def test_a_report_shows_the_two_records_that_matter(capsys: pytest.CaptureFixtur
     assert text.startswith("last: 10 runs, seed 0. What is not found may be there all the same.\n")
     assert "  replay    no difference found: deterministic\n" in text
     assert "  order     divergent: another state, or another last row of a key\n" in text
-    assert "  bundles   no difference found\n  recovery  needs causal logging\n" in text
+    assert (
+        "  bundles   no difference found\n  recovery  causal logging, or coordinated checkpoints where "
+        in text
+    )
     example = text[text.index("\n2 records, in two orders:\n") :].splitlines()
     records = [re.findall(r"\([^)]*\)", line) for line in (example[2], example[4])]
     assert len(records[0]) == 2 and records[0] == records[1][::-1]
@@ -154,7 +157,10 @@ def test_a_report_shows_the_two_records_that_matter(capsys: pytest.CaptureFixtur
             [
                 "  replay    hidden nondeterminism: a replay in another instance in the same process differs",
                 "  order     not examined: two equal runs differ already",
-                "  recovery  none repeats it exactly; see below",
+                (
+                    "  recovery  coordinated checkpoints, where rows may be seen with their round; none repeats it "
+                    "exactly, see below"
+                ),
                 "1 record, recorded and repeated:",
                 "Ask ctx for what is not in the records: ctx.now() for the clock, ctx.random and ctx.uuid4() for",
             ],
@@ -207,7 +213,7 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert clonos_classify("clock", *KEYED, "--runs", 1, "--json") == 0
     said = json.loads(capsys.readouterr().out)
     assert said["determinism"] == "hidden" and said["order"] is said["boundary_sensitive"] is None
-    assert said["suffices"] == {"with_epoch": "none", "at_once": "none"}
+    assert said["suffices"] == {"with_epoch": "coordinated", "at_once": "none"}
     assert said["examples"][0]["place"] == "another instance in the same process"
 
 

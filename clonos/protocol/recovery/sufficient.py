@@ -29,12 +29,12 @@ class Recovery(enum.IntEnum):
 class Visibility(enum.Enum):
     """When the outside sees rows."""
 
-    WITH_EPOCH = "with_epoch"  # all rows of an epoch in one step, which the sink takes once
+    WITH_EPOCH = "with_epoch"  # all rows of an epoch, or of a round, in one step, which the sink takes once
     AT_ONCE = "at_once"
 
 
-OFFERED = frozenset({Recovery.EPOCH_AGAIN, Recovery.CAUSAL})
-"""What `cheapest` chooses among unless it is told: Spark's own recovery, and the one that fits every query."""
+OFFERED = frozenset({Recovery.EPOCH_AGAIN, Recovery.COORDINATED, Recovery.CAUSAL})
+"""What `cheapest` chooses among unless it is told: Spark's own recovery, and those of `recovery_kind`."""
 
 
 def suffices(recovery: Recovery, dependence: Dependence, visibility: Visibility) -> bool:

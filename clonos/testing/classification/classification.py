@@ -20,7 +20,12 @@ ORDER_WORDS: Final = {
     Sensitivity.CONVERGENT: "convergent",
     Sensitivity.DIVERGENT: "divergent",
 }
-_RECOVERY_WORDS: Final = {Recovery.EPOCH_AGAIN: "spark", Recovery.CAUSAL: "causal", None: "none"}
+_RECOVERY_WORDS: Final = {
+    Recovery.EPOCH_AGAIN: "spark",
+    Recovery.COORDINATED: "coordinated",
+    Recovery.CAUSAL: "causal",
+    None: "none",
+}
 
 
 class Requirement(enum.Enum):

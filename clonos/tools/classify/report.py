@@ -72,7 +72,11 @@ def _bundles(found: Classification) -> str:
 def _recovery(found: Classification) -> str:
     at_once, with_epoch = found.recovery(Visibility.AT_ONCE), found.recovery(Visibility.WITH_EPOCH)
     if at_once is None:
-        return "none repeats it exactly; see below"
+        return (
+            "coordinated checkpoints, where rows may be seen with their round; none repeats it exactly, see below"
+            if with_epoch is Recovery.COORDINATED
+            else "none repeats it exactly; see below"
+        )
     if at_once is Recovery.EPOCH_AGAIN:
         return "Spark's own gives the same rows, once where the sink knows a row that comes again"
     if with_epoch is Recovery.EPOCH_AGAIN:
@@ -80,7 +84,11 @@ def _recovery(found: Classification) -> str:
             "Spark's own ends the same in micro-batch, where a sink takes an epoch's rows in one step; "
             "otherwise it needs causal logging"
         )
-    return "needs causal logging"
+    return (
+        "causal logging, or coordinated checkpoints where rows may be seen with their round"
+        if with_epoch is Recovery.COORDINATED
+        else "needs causal logging"
+    )
 
 
 def _example(example: Counterexample) -> Iterator[str]:

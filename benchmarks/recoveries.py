@@ -1,0 +1,191 @@
+"""Recoveries beside each other: rows a second, latency until a row is processed and until it is visible, and a failure.
+
+A chain of keyed operators with state in real time. Each recovery takes its turn in every round, in one session:
+
+- *drain*: a log that is full before the query starts; rows a second that the last operator takes.
+- *steady*: rows come at a fixed rate; how long until each is visible in SQLite.
+- *failure*: meanwhile the replica of the first operator is killed (SIGKILL); for how long no row becomes visible.
+
+`none` records nothing and shows rows at once (`spark.clonos.recording=false`): what the others are compared with. After
+a failure its output is wrong, so it has none.
+
+    python benchmarks/recoveries.py [--rows 200000] [--rate 500] [--seconds 20] [--rounds 3] [--interval 1s]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import hop_cost
+from latency import follow
+from sustained import CHAIN, count
+
+import clonos
+from clonos.sources.log_writer import LogWriter
+
+SIDES = {
+    "none": {"recording": "false"},
+    "causal": {},
+    "coordinated": {"recovery": "coordinated"},
+}
+EPOCH = {"realTime": "1 hour"}
+SLOT = 0.01
+WARM_SECONDS = 120.0
+
+
+@dataclass
+class Found:
+    """Of one recovery, by round."""
+
+    rates: list[float] = field(default_factory=list)  # rows a second
+    latencies: list[float] = field(default_factory=list)  # milliseconds until visible, of all rows
+    pauses: list[float] = field(default_factory=list)  # seconds without a visible row behind a failure
+    delta_bytes: list[float] = field(default_factory=list)  # that rode along, per row and hop
+
+
+def start(spark: Any, side: str, log: Path, base: Path, interval: str, sink: Any) -> Any:
+    settings = {**SIDES[side], "recovery.interval": interval}
+    for name, value in settings.items():
+        spark.conf.set(f"spark.clonos.{name}", value)
+    try:
+        stream = hop_cost.keyed_rows(spark, log)
+        for at in range(CHAIN):
+            stream = stream.groupBy("ab"[at % 2]).process(count, hop_cost.ROW, name=f"op{at}", parallelism=2)
+        writer = stream.writeStream.to(sink).option("checkpointLocation", str(base / "checkpoint"))
+        return writer.trigger(**EPOCH).start()
+    finally:
+        for name in settings:
+            spark.conf.unset(f"spark.clonos.{name}")
+
+
+def replicas(query: Any, node: int) -> list[Any]:
+    return [each for each in query.causal_status()["replicas"] if each["node"] == node]
+
+
+def drain(spark: Any, side: str, log: Path, rows: int, interval: str, found: Found) -> None:
+    """From a fifth of the rows to nine tenths, by what the last operator has taken. Replicas tell it every second."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as base:
+        query = start(spark, side, log, Path(base), interval, clonos.sinks.call(hop_cost.discard))
+        seen: list[tuple[float, int]] = []
+        while not seen or seen[-1][1] < 0.9 * rows:
+            query.awaitTermination(0.1)
+            taken = sum(each["records"] or 0 for each in replicas(query, CHAIN + 1))
+            if taken and (not seen or taken > seen[-1][1]):
+                seen.append((time.monotonic(), taken))
+        done = [each["done"] for at in range(CHAIN) for each in replicas(query, 2 + at)]
+        query.stop()
+    (began, first), (ended, last) = next(one for one in seen if one[1] > rows / 5), seen[-1]
+    found.rates.append((last - first) / (ended - began))
+    sent = sum(each.get("records", 0) for each in done)
+    found.delta_bytes.append(sum(each.get("delta_bytes", 0) for each in done) / max(sent, 1))
+
+
+class Feeder(threading.Thread):
+    """Rows at a fixed rate. The number of each is the microsecond at which it was appended, and a little more, so that
+    keys differ; `x` of the output is a seventh of it."""
+
+    def __init__(self, log: Path, rate: int) -> None:
+        super().__init__(daemon=True)
+        self._log = log
+        self._rate = rate
+        self.over = threading.Event()
+
+    def run(self) -> None:
+        began, sent = time.monotonic(), 0
+        with LogWriter(self._log, 2) as writer:
+            while not self.over.wait(SLOT):
+                due = int((time.monotonic() - began) * self._rate)
+                for partition in (0, 1):
+                    now = time.time_ns() // 1000
+                    fresh = [b"%d" % (now + at % 1009) for at in range(sent, due) if at % 2 == partition]
+                    if fresh:
+                        writer.append_many(partition, fresh)
+                sent = max(sent, due)
+
+
+def steady(spark: Any, side: str, rate: int, seconds: float, interval: str, found: Found) -> None:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        base, log = Path(folder), Path(folder, "log")
+        LogWriter(log, 2).close()
+        sink = clonos.sinks.sql(f"sqlite:///{base}/out.db", "out", durable=False)
+        query = start(spark, side, log, base, interval, sink)
+        feeder = Feeder(log, rate)
+        feeder.start()
+        try:
+            next(follow(base / "out.db", "x", WARM_SECONDS))
+            for _ in follow(base / "out.db", "x", seconds, from_now=True):  # until it is warm
+                pass
+            found.latencies += [
+                (now - x * 7 / 1e6) * 1000
+                for now, (x,) in follow(base / "out.db", "x", seconds, from_now=True)
+            ]
+            if side != "none":
+                found.pauses.append(pause(query, base / "out.db", 3 * seconds))
+        finally:
+            feeder.over.set()
+            feeder.join()
+            query.stop()
+
+
+def pause(query: Any, database: Path, seconds: float) -> float:
+    """The longest time without a visible row from the death of a replica on."""
+    os.kill(replicas(query, 2)[0]["pid"], signal.SIGKILL)
+    last, longest = time.time(), 0.0
+    for now, _ in follow(database, "x", seconds, from_now=True):
+        longest, last = max(longest, now - last), now
+    return longest
+
+
+def lines(sides: dict[str, Found]) -> Iterator[str]:
+    yield f"{'':>12} {'rows/s':>9} {'of none':>8} {'B/row':>7} {'p50 ms':>9} {'p99 ms':>9} {'pause s':>9}"
+    plain = sides["none"].rates
+    for side, found in sides.items():
+        of_none = statistics.median(a / b for a, b in zip(found.rates, plain, strict=True))
+        quantiles = statistics.quantiles(found.latencies, n=100)
+        paused = f"{statistics.median(found.pauses):9.2f}" if found.pauses else f"{'-':>9}"
+        yield (
+            f"{side:>12} {statistics.median(found.rates):9,.0f} {of_none:8.2f} "
+            f"{statistics.median(found.delta_bytes):7.1f} {quantiles[49]:9.1f} {quantiles[98]:9.1f} {paused}"
+            f"   rows/s [{min(found.rates):,.0f} .. {max(found.rates):,.0f}]"
+            + (f", pause [{min(found.pauses):.2f} .. {max(found.pauses):.2f}]" if found.pauses else "")
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rows", type=int, default=200_000)
+    parser.add_argument("--rate", type=int, default=500)
+    parser.add_argument("--seconds", type=float, default=20)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--interval", default="1s")
+    options = parser.parse_args()
+    from clonos.tools.bench.side import session
+
+    spark = session(24)
+    sides = {side: Found() for side in SIDES}
+    with tempfile.TemporaryDirectory(prefix="clonos-bench-") as folder:
+        log = Path(folder, "log")
+        hop_cost.fill(log, options.rows)
+        for number in range(options.rounds):
+            for side in sorted(sides, reverse=number % 2 == 1):
+                drain(spark, side, log, options.rows, options.interval, sides[side])
+                steady(spark, side, options.rate, options.seconds, options.interval, sides[side])
+                print(f"round {number}: {side} {sides[side].rates[-1]:,.0f} rows/s", flush=True)
+    spark.stop()
+    print(*lines(sides), sep="\n")
+
+
+if __name__ == "__main__":
+    main()
