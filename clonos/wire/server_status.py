@@ -65,6 +65,8 @@ class _Processes(TypedDict):
     spares: list[int]
     waiting: int
     """Connections that wait for a replica."""
+    round_at: float | None
+    """When the last round of checkpoints was complete; None where there was none, or there are no rounds."""
     deaths: int
     failures: list[FailureReport]
     recoveries: list[dict[str, Any]]
@@ -155,6 +157,7 @@ def merged(first: PlacedStatus, *others: PlacedStatus) -> ServersStatus:
         "resident": first["resident"],
         "spares": [spare for status in each for spare in status["spares"]],
         "waiting": sum(status["waiting"] for status in each),
+        "round_at": first["round_at"],
         "deaths": sum(status["deaths"] for status in each),
         "failures": [failure for status in each for failure in status["failures"]],
         "recoveries": [recovery for status in each for recovery in status["recoveries"]],

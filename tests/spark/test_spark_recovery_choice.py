@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from streams import Place
 
 import clonos
+from clonos import cli
 from clonos.errors import CheckpointMismatch, QueryDefinitionError
 
 pytestmark = pytest.mark.spark
@@ -56,6 +59,28 @@ def test_rows_come_out_once_and_the_query_goes_on_where_it_was(coordinated: Plac
         numbers = [row["n"] for row in sorted(of_key, key=lambda row: row["total"])]
         assert ends == [sum(numbers[: at + 1]) for at in range(20)]
         assert sorted(numbers) == list(range(key, 60, 3))
+
+
+def test_it_is_told_when_the_last_round_was_complete_and_what_sinks_hold(
+    coordinated: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = coordinated
+    place.spark.conf.set("spark.clonos.metrics.port", "0")
+    place.write([{"k": "a", "n": 1}])
+    query = place.start(totals(place), "realtime")
+    place.await_rows(1)
+    place.until(lambda: query.causal_status()["round_at"] is not None, "a complete round")
+    assert cli.main(["status", str(place.checkpoint)]) == 0
+    assert re.search(r"under way, last round complete .* ago", capsys.readouterr().out)
+    address = query.causal_status()["metrics"]
+    place.until(lambda: asked(address, r"clonos_round_complete_timestamp_seconds\{.*\} \d"), "the round")
+    place.until(lambda: asked(address, r"clonos_held_rows\{.*\} 0\.0$"), "what the sink holds")
+
+
+def asked(address: str, line: str) -> bool:
+    """Whether the page of metrics has such a line."""
+    with urlopen(address, timeout=10) as page:
+        return re.search(f"^{line}", page.read().decode(), re.MULTILINE) is not None
 
 
 def test_a_checkpoint_keeps_its_recovery(coordinated: Place) -> None:

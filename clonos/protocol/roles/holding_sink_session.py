@@ -92,6 +92,10 @@ class HoldingSinkSession(SinkSession, Generic[S]):
         self._sequence = 0
         self._line: RecoveryLine | None = None
 
+    @property
+    def held_rows(self) -> int:
+        return self._held.rows
+
     def attach(self, request: AttachRequest) -> Steps:
         check_replaceable(self._policy, request, self._name)
         if not self._is_there:

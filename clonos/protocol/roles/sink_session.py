@@ -68,6 +68,11 @@ class SinkSession:
         self._sink = SinkInstance(self._name, self._origin.instance, dict(covered))
         self._sink.open_epoch(self.request.epoch)
 
+    @property
+    def held_rows(self) -> int:
+        """That it has been sent and does not show yet."""
+        return 0
+
     def open_epoch(self) -> Steps:
         """Nothing is left to repeat."""
         yield from ()

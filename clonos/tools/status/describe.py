@@ -54,6 +54,8 @@ def describe(query: LiveQuery) -> dict[str, Any]:
         "query": query.query,
         "data": str(query.data),
         "generation": status["generation"],
+        "recovery": query.checkpoint.recovery().value,
+        "round_at": status["round_at"],
         "committed": query.checkpoint.committed(),
         "committed_at": query.checkpoint.committed_at(),
         "epoch": max((each["busy"] for each in primaries if each["busy"] is not None), default=None),

@@ -6,6 +6,8 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from clonos.protocol.recovery.recovery_kind import RecoveryKind
+
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _HEAD = (
     "operator",
@@ -62,7 +64,14 @@ def _epochs(said: dict[str, Any], now: float) -> str:
         ago = f" {span(now - at)} ago" if at is not None else ""
         committed = f"epoch {said['committed']} committed{ago}"
     running = f"epoch {said['epoch']} under way" if said["epoch"] is not None else "no epoch under way"
-    return f"{committed}, {running}"
+    return ", ".join([committed, running, *_round(said, now)])
+
+
+def _round(said: dict[str, Any], now: float) -> Iterator[str]:
+    """Where rows are seen with their round."""
+    if said["recovery"] == RecoveryKind.COORDINATED.value:
+        at = said["round_at"]
+        yield "no round complete yet" if at is None else f"last round complete {span(now - at)} ago"
 
 
 def _metrics(servers: list[dict[str, Any]]) -> list[str]:

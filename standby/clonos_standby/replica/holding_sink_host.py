@@ -57,6 +57,9 @@ class HoldingSinkHost(SinkHost, HoldingSinkPorts[Manifest]):
     def _new_session(self, node: NodeSpec, origin: Origin) -> SinkSession:
         return HoldingSinkSession(node.name, origin, self, instance_policy(node.recovery, node.senders))
 
+    def figures(self) -> dict[str, float]:
+        return {**super().figures(), "held_rows": self._session.held_rows}
+
     @property
     def snapshots(self) -> SnapshotStore:
         return self._snapshots

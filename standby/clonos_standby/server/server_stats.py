@@ -21,7 +21,7 @@ from clonos_standby.server.death import append_bounded
 from clonos_standby.server.histogram import FAILOVER_SECONDS, Histogram
 
 KEPT = 32
-PLACES = ("log_bytes", "watermark")
+PLACES = ("log_bytes", "watermark", "held_rows")
 """Figures that say where an instance stands; all others grow with the work of a process, from zero."""
 
 UNASKED = ("exit", "signal", "oom", "hang")
@@ -60,6 +60,7 @@ class Work:
     total: dict[str, float] = field(default_factory=dict)
     log_bytes: int | None = None  # a sink has no log of its own
     watermark: float | None = None  # in seconds since 1970
+    held_rows: int | None = None  # of a sink that shows rows with their round
 
 
 class ServerStats:
@@ -76,6 +77,9 @@ class ServerStats:
         self.repeated = 0  # bytes of log
         self.failovers = Histogram(FAILOVER_SECONDS)
         self.committed = NO_EPOCH
+        self.round_at: float | None = (
+            None  # when this server heard last that a round of checkpoints is complete
+        )
 
     def heard(self, origin: Origin, pid: int, figures: Mapping[str, float]) -> None:
         """A replica has told how far it is."""
@@ -90,6 +94,8 @@ class ServerStats:
         if "log_bytes" in figures:
             work.log_bytes = int(figures["log_bytes"])
         work.watermark = figures.get("watermark", work.watermark)
+        if "held_rows" in figures:
+            work.held_rows = int(figures["held_rows"])
 
     def died(self, death: Death) -> None:
         self.deaths[death.kind] += 1

@@ -385,7 +385,10 @@ class Supervisor:
 
     def exchange_rounds(self, generation: Generation, rounds: Rounds) -> Mapping[Origin, StoredRound]:
         """How far the rounds of a start of the query are, by its driver; which checkpoints are durable here."""
+        before = self._rounds.rounds.complete
         if self._rounds.say(generation, rounds):
+            if self._rounds.rounds.complete > before:
+                self.stats.round_at = time.time()
             for replica in self._placement.not_given_up:
                 self._tell(replica, RoundsSaid(self._rounds.rounds))
         return self._rounds.stored_of(generation)
@@ -525,6 +528,7 @@ class Supervisor:
             "resident": resident_bytes(os.getpid()),
             "spares": [spare.pid for spare in self._spares()],
             "waiting": len(self._placement.waiting),
+            "round_at": self.stats.round_at,
             "deaths": self.deaths.total,
             "failures": list(self.failures),
             "recoveries": list(self.stats.recoveries),
