@@ -24,7 +24,6 @@ _MEANINGLESS: Final = frozenset(
         Fault.DIRECTORY_UNREADABLE,
         Fault.DIRECTORY_LOST,
         Fault.FILES_LOST,
-        Fault.PROGRAM_CHANGED,
         Fault.SNAPSHOT_PAGE,
         Fault.SINK_MOVED,
     }

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from chaos import send
+from chaos import send, striking
 from ledger_job import Run, assert_exact, await_, await_end, await_replica, running
 
 pytestmark = pytest.mark.spark
 
 EPOCH_SECONDS = 5
+STRIKING_SECONDS = 60.0
 SETTINGS = {"recovery": "coordinated", "recovery.interval": "300ms", "restart.limit": "100"}
 
 
@@ -37,6 +39,21 @@ def test_output_is_exact_although_processes_are_killed(spark: Any, tmp_path: Pat
         await_end(query, setup)
     assert_exact(setup)
     assert query.restarts, "all instances go back together"
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(20))
+def test_minutes_of_random_strikes(spark: Any, tmp_path: Path, seed: int) -> None:
+    """Processes of operators and of the sink, and the replica server, killed or stopped for a while."""
+    setup = steady(tmp_path)
+    setup.settings = {**SETTINGS, "replica.deadline": "3s"}
+    with running(spark, setup) as query:
+        with striking(query, seed) as chaos:
+            until = time.monotonic() + STRIKING_SECONDS
+            await_(query, setup, lambda: time.monotonic() > until, 2 * STRIKING_SECONDS)
+        await_end(query, setup)
+    assert_exact(setup)
+    assert chaos.struck and query.restarts
 
 
 def await_more(query: Any, setup: Run) -> None:

@@ -63,6 +63,16 @@ def test_a_killed_driver_is_continued(tmp_path: Path, temporary: Path, mode: str
     survive(Run(tmp_path, mode=mode, faults=script(fault), trigger=TRIGGERS[mode]), temporary, 1)
 
 
+def test_a_killed_driver_is_continued_from_the_last_round(tmp_path: Path, temporary: Path) -> None:
+    """With coordinated checkpoints, when a sink has shown some rounds."""
+    fault = driver_struck(Point.AFTER_COMMIT, "sink", after=100)
+    rounds = {"recovery": "coordinated", "recovery.interval": "300ms"}
+    setup = Run(
+        tmp_path, mode="realtime", faults=script(fault), trigger={"realTime": "6 seconds"}, settings=rounds
+    )
+    survive(setup, temporary, 1)
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("mode", MODES)
 def test_with_logs_shared_one_hop(tmp_path: Path, temporary: Path, mode: str) -> None:

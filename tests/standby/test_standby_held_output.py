@@ -24,6 +24,7 @@ from clonos_standby.replica import snapshot_metadata as metadata
 from clonos_standby.replica.held_output_codec import decode_held, decode_meta, encode_held, encode_meta
 from clonos_standby.replica.holding_sink_host import _HeldFile
 
+AB = ("a", "b")
 ROW = make_row(("a", "b"), [1, 2]).__class__
 VALUES = [
     None,
@@ -55,7 +56,7 @@ def checkpoint(*writes: HeldWrite) -> SinkCheckpoint:
 @pytest.mark.parametrize("value", VALUES, ids=repr)
 def test_every_value_is_read_as_it_was_written(value: Any) -> None:
     row = tuple.__new__(ROW, (value, 1))
-    (found,) = decode_held(encode_held(checkpoint(held([row]))), ROW)
+    (found,) = decode_held(encode_held(checkpoint(held([row])), AB), ROW, AB)
     assert found == held([row])
     assert type(found.write.rows[0]) is ROW
     assert not isinstance(value, Row) or isinstance(found.write.rows[0][0], Row)
@@ -73,9 +74,16 @@ def test_every_value_is_read_as_it_was_written(value: Any) -> None:
 )
 def test_what_is_written_is_read(writes: list[HeldWrite]) -> None:
     given = checkpoint(*writes)
-    assert decode_held(encode_held(given), tuple) == writes
+    assert decode_held(encode_held(given, AB), tuple, AB) == writes
     said = decode_meta(encode_meta(given))
     assert (said.epoch, said.shown, said.covered) == (given.epoch, given.shown, given.covered)
+
+
+def test_a_column_that_a_later_program_has_is_null_in_rows_from_before() -> None:
+    raw = encode_held(checkpoint(held([("x", 1)])), AB)
+    (more,) = decode_held(raw, tuple, ("a", "new", "b"))
+    (fewer,) = decode_held(raw, tuple, ("b",))
+    assert (more.write.rows, fewer.write.rows) == ([("x", None, 1)], [(1,)])
 
 
 def test_a_recovery_line_can_ask_it() -> None:
@@ -83,12 +91,12 @@ def test_a_recovery_line_can_ask_it() -> None:
     assert (point.sent, point.reached, point.log_offset) == ({}, {2: 9, 1 << 40: 1}, 0)
 
 
-@pytest.mark.parametrize("raw", [b"", b"\xff", encode_held(checkpoint())])
+@pytest.mark.parametrize("raw", [b"", b"\xff", encode_held(checkpoint(), [])])
 def test_other_bytes_are_no_checkpoint(raw: bytes) -> None:
     with pytest.raises(SnapshotCorrupt, match="a sink's checkpoint cannot be read"):
         decode_meta(raw)
     with pytest.raises(SnapshotCorrupt, match="a sink's checkpoint cannot be read"):
-        decode_held(encode_meta(checkpoint()), tuple)
+        decode_held(encode_meta(checkpoint()), tuple, AB)
 
 
 @pytest.mark.parametrize("rows", [1, 40_000])
@@ -96,7 +104,7 @@ def test_it_is_a_file_of_a_snapshot(tmp_path: Path, rows: int) -> None:
     """In the manifest, or, where it is large, beside it."""
     given = checkpoint(held([("row " * 10, at) for at in range(rows)]))
     store = SnapshotStore(str(tmp_path / "root"), fence=Fence.of(1), pending=str(tmp_path / "pending"))
-    content = encode_held(given)
+    content = encode_held(given, AB)
     pending = store.begin(_HeldFile(content), encode_meta(given), epoch=Epoch(3), sequence=0, final=False)
     manifest = store.finish(pending)
     store.restore(manifest, str(tmp_path / "restored"))

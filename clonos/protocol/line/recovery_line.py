@@ -90,6 +90,8 @@ class RecoveryLine:
     """Whether the start runs in real time. A line of an older version does not say so."""
     needs: Mapping[Origin, LogOffset] = field(default_factory=dict)
     """Up to where the snapshots of `resumes` depend on logs. A line of an older version does not say so."""
+    program: str = ""
+    """By a digest, the program that runs the epoch, where instances go back together."""
 
     def since(self, origin: Origin) -> Since | None:
         """Which of an instance's snapshots count in this start; None: all."""

@@ -122,6 +122,9 @@ class HoldingSinkSession(SinkSession, Generic[S]):
         if self._is_there:
             yield from self._show(self._held.take(self._rounds))
 
+    def conduit_is_gone(self) -> None:
+        self._is_open = False
+
     def end(self, last: int) -> Steps:
         self._is_open = False
         yield from self._carry_out(self._policy.end_input())

@@ -17,12 +17,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Generic, NamedTuple, TypeVar
 
+from clonos.errors import ResumeFailed
 from clonos.protocol.engine.instance import Action, Bundle, Emit, Instance, Persist, Row
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import NO_OUTPUT, Epoch, LogOffset, Origin, OutputNumber
 from clonos.protocol.ingestion import UNKNOWN, Ingested, PendingInput
 from clonos.protocol.ports import Encoded
-from clonos.protocol.recovery.coordinated.rollback import check_replaceable
+from clonos.protocol.recovery.coordinated.rollback import check_replaceable, gone
 from clonos.protocol.recovery.coordinated.rounds import Rounds, StoredRound
 from clonos.protocol.recovery.marker import NO_ROUND, Round
 from clonos.protocol.recovery.policy import Checkpoint, Decision, InstancePolicy
@@ -118,7 +119,10 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         self._acked_input = 0
         check_replaceable(self._policy, request, self._name)
         is_suspect = self.quarantine.begin(request)
-        yield from self.incarnation.serve(request)
+        try:
+            yield from self.incarnation.serve(request)
+        except ResumeFailed as error:
+            raise error if self._policy.repeats else gone(error) from error
         self._policy.begin_epoch()
         self._begin_input()
         self.live.quarantine = self.quarantine if is_suspect else None
@@ -190,6 +194,10 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         self._rounds = self._rounds.newest(rounds)
         if self._is_open:
             yield from self._carry_out(self._policy.begin_round(self._rounds.open))
+
+    def conduit_is_gone(self) -> None:
+        """A round is not begun for no reader."""
+        self._is_open = False
 
     # ----------------------------------------------------------------- input
 

@@ -109,14 +109,17 @@ class QueryCoordinator(ABC):
         finals = self.records.final_snapshots(passed)
         last = self.records.newest_line()
         if not self._recovery.repeats:
-            return rollback_line(
+            program = self.program_at(epoch)
+            has_begun = last is not None and (last.epoch, last.program) == (epoch, program)
+            line = rollback_line(
                 self._topology,
                 self._all_standings(finals, epoch, last),
                 self.cursors(),
                 generation=generation,
                 epoch=epoch,
-                resumes=not self.program_changes_at(epoch),
+                resumes=has_begun or not self.program_changes_at(epoch),
             )
+            return replace(line, program=program)
         if resumes and not self._is_older_copy(last) and not self.program_changes_at(epoch):
             try:
                 return recovery_line(
@@ -218,6 +221,10 @@ class QueryCoordinator(ABC):
 
     @abstractmethod
     def program_changes_at(self, epoch: Epoch) -> bool: ...
+
+    @abstractmethod
+    def program_at(self, epoch: Epoch) -> str:
+        """A digest of the program that runs an epoch."""
 
     def sweep(self) -> None:
         """Remove what Spark refuses to begin over."""

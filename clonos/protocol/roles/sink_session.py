@@ -105,6 +105,9 @@ class SinkSession:
         """It shows what it is sent at once."""
         yield from ()
 
+    def conduit_is_gone(self) -> None:
+        """What has been written stays."""
+
     def stand_by(self, request: AttachRequest) -> Steps:
         raise ProtocolError("a sink has no standby")
 

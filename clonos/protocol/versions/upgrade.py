@@ -11,6 +11,8 @@ behind it, in any store. That an epoch has only begun (its BOUNDARY is recorded)
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -89,6 +91,11 @@ class History:
         return next(
             (one.program for one in reversed(self.bindings) if one.since <= epoch), self.bindings[0].program
         )
+
+    def digest_at(self, epoch: Epoch) -> str:
+        """Of the program that runs an epoch."""
+        said = json.dumps(self.at(epoch).to_document(), sort_keys=True, default=str)
+        return hashlib.sha256(said.encode()).hexdigest()[:32]
 
     def changes_at(self, epoch: Epoch) -> bool:
         """Whether it is the first one of another program: then the steps recorded inside it are of the one before."""

@@ -3,7 +3,7 @@ that carries it, or names its file."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from clonos.errors import InputError, SnapshotCorrupt, StateError
@@ -42,15 +42,20 @@ def decode_meta(raw: bytes) -> SinkCheckpoint:
         raise _unreadable(error) from error
 
 
-def encode_held(checkpoint: SinkCheckpoint) -> bytes:
-    return values.encode([_written(held) for held in checkpoint.held])
+def encode_held(checkpoint: SinkCheckpoint, columns: Sequence[str]) -> bytes:
+    """`columns` are the names of those that the rows have."""
+    return values.encode({"columns": list(columns), "writes": [_written(held) for held in checkpoint.held]})
 
 
-def decode_held(raw: bytes, row_class: type) -> list[HeldWrite]:
-    """`row_class` is that of the rows that the sink takes. Raises SnapshotCorrupt."""
+def decode_held(raw: bytes, row_class: type, columns: Sequence[str]) -> list[HeldWrite]:
+    """For a sink that takes rows with these columns, of this class: another program may have another one more, which is
+    null in rows that were made before. Raises SnapshotCorrupt."""
+    said = _decoded(raw)
     try:
-        return [_read(said, row_class) for said in _decoded(raw)]
-    except (KeyError, TypeError, ValueError) as error:
+        places = {name: at for at, name in enumerate(said["columns"])}
+        order = [places.get(name) for name in columns]
+        return [_read(write, row_class, order) for write in said["writes"]]
+    except (KeyError, TypeError, ValueError, IndexError) as error:
         raise _unreadable(error) from error
 
 
@@ -66,9 +71,10 @@ def _written(held: HeldWrite) -> dict[str, Any]:
     }
 
 
-def _read(said: Mapping[str, Any], row_class: type) -> HeldWrite:
+def _read(said: Mapping[str, Any], row_class: type, order: Sequence[int | None]) -> HeldWrite:
+    given = [list(map(metadata.read_value, row)) for row in said["rows"]]
     rows: list[tuple[Any, ...]] = [
-        tuple.__new__(row_class, map(metadata.read_value, row)) for row in said["rows"]
+        tuple.__new__(row_class, [None if at is None else row[at] for at in order]) for row in given
     ]
     ingested = [Ingested(*each) for each in said["ingested"]]
     write = Write(rows, said["ids"], said["cursors"], [], ingested)

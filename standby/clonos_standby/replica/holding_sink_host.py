@@ -84,7 +84,7 @@ class HoldingSinkHost(SinkHost, HoldingSinkPorts[Manifest]):
             content = Path(self._restored, _HELD).read_bytes()
         shutil.rmtree(self._restored, ignore_errors=True)
         said = decode_meta(found.meta)
-        held = decode_held(content, self._reader.row_class(0))
+        held = decode_held(content, self._reader.row_class(0), self._node.input.names)
         return SinkCheckpoint(said.epoch, said.shown, said.covered, held)
 
     def resume_held(self, found: Manifest, resume: Resume) -> Steps:
@@ -93,7 +93,7 @@ class HoldingSinkHost(SinkHost, HoldingSinkPorts[Manifest]):
 
     def store_held(self, name: SnapshotName, checkpoint: SinkCheckpoint) -> Steps:
         pending = self._snapshots.begin(
-            _HeldFile(encode_held(checkpoint)),
+            _HeldFile(encode_held(checkpoint, self._node.input.names)),
             encode_meta(checkpoint),
             epoch=name.epoch,
             sequence=name.sequence,

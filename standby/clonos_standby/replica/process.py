@@ -354,8 +354,9 @@ class Replica:
         """
         wakeups = host.wakeups()
         watched: list[Any] = [connection, self._control] + ([wakeups] if wakeups is not None else [])
-        ready = select.select(watched, [], [], 0 if connection.buffered else None)[0]
-        if self._control in ready:
+        is_there = connection.buffered or self._control.has_received
+        ready = select.select(watched, [], [], 0 if is_there else None)[0]
+        if self._control in ready or self._control.has_received:
             for control in self._control.poll():
                 message = parse_control(control.message)
                 if isinstance(message, Committed):

@@ -115,6 +115,11 @@ class ControlChannel:
             raise ControlClosed("the other end of a control line is gone")
         return ready
 
+    @property
+    def has_received(self) -> bool:
+        """Whether there is something that came together with what was received last."""
+        return bool(self._ready)
+
     def receive(self, timeout: float | None = None) -> Control | None:
         """The next message; waits, at most `timeout` seconds (then None)."""
         while not self._ready:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clonos.errors import RollbackNeeded, Where
+from clonos.errors import ResumeFailed, RollbackNeeded, SnapshotCorrupt, Where
 from clonos.protocol.recovery.policy import InstancePolicy
 from clonos.protocol.roles.attach_request import AttachRequest
 
@@ -16,3 +16,13 @@ def check_replaceable(policy: InstancePolicy, request: AttachRequest, name: str)
             "to that round",
             where=Where(name, request.origin.instance, request.epoch),
         )
+
+
+def gone(error: ResumeFailed) -> SnapshotCorrupt:
+    """An instance cannot begin where the line says. Nothing stands in for it: from the beginning of the epoch something
+    else would be made than what was seen."""
+    return SnapshotCorrupt(
+        error.message,
+        where=error.where,
+        hint="Restore the checkpoint as it was, or begin anew with a new sink",
+    )
