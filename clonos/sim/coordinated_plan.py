@@ -29,8 +29,9 @@ _MEANINGLESS: Final = frozenset(
     }
 )
 """Nothing is asked of logs; no epoch is run in stages; what ends such a query by its promise is left out."""
-_BEYOND_CALLS: Final = frozenset({Fault.CHECKPOINT_OLDER})
-"""A call under way takes effect after a start from an older copy has looked at what is visible (docs/limits.md)."""
+_BEYOND_CALLS: Final = frozenset({Fault.CHECKPOINT_OLDER, Fault.PROGRAM_CHANGED})
+"""A call under way takes effect after a start from an older copy, or of another program, has looked at what is visible
+(docs/limits.md)."""
 
 
 def coordinated(plan: Plan) -> Plan:

@@ -112,8 +112,8 @@ class Coordinator(QueryCoordinator):
     def program_changes_at(self, epoch: Epoch) -> bool:
         return self._world.deployment.history.changes_at(epoch)
 
-    def program_at(self, epoch: Epoch) -> str:
-        return self._world.deployment.history.digest_at(epoch)
+    def programs(self) -> Mapping[Epoch, str]:
+        return self._world.deployment.history.digests()
 
     def fence_servers(self, generation: Generation) -> Steps:
         self._world.trace(self._driver.name, f"generation {generation}, passed is {self.passed()}")

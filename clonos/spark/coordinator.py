@@ -325,8 +325,8 @@ class Coordinator(QueryCoordinator):
     def program_changes_at(self, epoch: Epoch) -> bool:
         return self._history.changes_at(epoch)
 
-    def program_at(self, epoch: Epoch) -> str:
-        return self._history.digest_at(epoch)
+    def programs(self) -> Mapping[Epoch, str]:
+        return self._history.digests()
 
     def depose(self, generation: Generation) -> Steps:
         """While nothing is forgotten."""

@@ -37,8 +37,8 @@ def write_line(checkpoint: str, line: RecoveryLine) -> None:
         body["realtime"] = True
     if line.needs:
         body["needs"] = [[*origin, upto] for origin, upto in line.needs.items()]
-    if line.program:
-        body["program"] = line.program
+    if line.programs:
+        body["programs"] = sorted(line.programs.items())
     if line.bases is not None:
         body["bases"] = [[*origin, name] for origin, name in line.bases.items()]
     folder = _folder(checkpoint, f"line-{line.generation}")
@@ -67,7 +67,7 @@ def read_line(checkpoint: str, generation: Generation) -> RecoveryLine:
             {Origin(node, at): base for node, at, base in body["bases"]} if "bases" in body else None,
             realtime=bool(body.get("realtime")),
             needs={Origin(node, at): LogOffset(upto) for node, at, upto in body.get("needs", ())},
-            program=str(body.get("program", "")),
+            programs={Epoch(since): digest for since, digest in body.get("programs", ())},
         )
     except (FileNotFoundError, KeyError, TypeError, ValueError) as error:
         raise StorageUnavailable(f"{where} cannot be read: {error!r}") from error

@@ -177,8 +177,8 @@ class Recorded(QueryCoordinator):
     def take_over_program(self, generation: int) -> None:
         self.done.append("program")
 
-    def program_at(self, epoch: int) -> str:
-        return "program"
+    def programs(self) -> dict[int, str]:
+        return {}
 
     def program_changes_at(self, epoch: int) -> bool:
         return epoch == self.changes_at

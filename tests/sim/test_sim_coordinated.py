@@ -21,6 +21,8 @@ KEPT = {
     312: "a sink's process was lost behind its begin, and another one looked for the checkpoint under its old name",
     541: "Spark lost the commit of an epoch of which a sink still held output",
     902: "a start that had drawn no line made the next one begin where the epoch did, before what was visible",
+    4: "another program began in the first epoch, and went on from what the one before had done inside it",
+    417: "a program that had begun with an earlier epoch was taken for another one in its own first epoch",
     186: "a process that replaced another between two epochs took its checkpoint of a complete round again",
 }
 """Seeds that were wrong once, and why."""

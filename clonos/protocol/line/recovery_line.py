@@ -90,8 +90,8 @@ class RecoveryLine:
     """Whether the start runs in real time. A line of an older version does not say so."""
     needs: Mapping[Origin, LogOffset] = field(default_factory=dict)
     """Up to where the snapshots of `resumes` depend on logs. A line of an older version does not say so."""
-    program: str = ""
-    """By a digest, the program that runs the epoch, where instances go back together."""
+    programs: Mapping[Epoch, str] = field(default_factory=dict)
+    """Where instances go back together: by the first epoch that it runs, a digest of each program of this start."""
 
     def since(self, origin: Origin) -> Since | None:
         """Which of an instance's snapshots count in this start; None: all."""
@@ -268,6 +268,12 @@ def _needs(points: Iterable[Point]) -> dict[Origin, LogOffset]:
         for origin, upto in point.received.items():
             needs[origin] = max(upto, needs.get(origin, LOG_BEGIN))
     return needs
+
+
+def program_at(programs: Mapping[Epoch, str], epoch: Epoch) -> str | None:
+    """Of the programs by their first epochs, the one that runs an epoch."""
+    since = max((first for first in programs if first <= epoch), default=None)
+    return programs[since] if since is not None else None
 
 
 class Beginnings(TypedDict):

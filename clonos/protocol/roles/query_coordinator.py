@@ -27,6 +27,7 @@ from clonos.protocol.line.recovery_line import (
     RecoveryLine,
     Standing,
     beginnings,
+    program_at,
     recovery_line,
 )
 from clonos.protocol.line.rollback_line import rollback_line
@@ -109,17 +110,18 @@ class QueryCoordinator(ABC):
         finals = self.records.final_snapshots(passed)
         last = self.records.newest_line()
         if not self._recovery.repeats:
-            program = self.program_at(epoch)
-            has_begun = last is not None and (last.epoch, last.program) == (epoch, program)
+            programs = self.programs()
+            # What the last start did inside the epoch counts if it ran the epoch with the program that runs it now.
+            is_another = last is not None and program_at(last.programs, epoch) != program_at(programs, epoch)
             line = rollback_line(
                 self._topology,
                 self._all_standings(finals, epoch, last),
                 self.cursors(),
                 generation=generation,
                 epoch=epoch,
-                resumes=has_begun or not self.program_changes_at(epoch),
+                resumes=not is_another,
             )
-            return replace(line, program=program)
+            return replace(line, programs=programs)
         if resumes and not self._is_older_copy(last) and not self.program_changes_at(epoch):
             try:
                 return recovery_line(
@@ -223,8 +225,8 @@ class QueryCoordinator(ABC):
     def program_changes_at(self, epoch: Epoch) -> bool: ...
 
     @abstractmethod
-    def program_at(self, epoch: Epoch) -> str:
-        """A digest of the program that runs an epoch."""
+    def programs(self) -> Mapping[Epoch, str]:
+        """By the first epoch that it runs, a digest of each program."""
 
     def sweep(self) -> None:
         """Remove what Spark refuses to begin over."""

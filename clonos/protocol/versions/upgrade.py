@@ -92,10 +92,9 @@ class History:
             (one.program for one in reversed(self.bindings) if one.since <= epoch), self.bindings[0].program
         )
 
-    def digest_at(self, epoch: Epoch) -> str:
-        """Of the program that runs an epoch."""
-        said = json.dumps(self.at(epoch).to_document(), sort_keys=True, default=str)
-        return hashlib.sha256(said.encode()).hexdigest()[:32]
+    def digests(self) -> dict[Epoch, str]:
+        """Of each program, by the first epoch that it runs."""
+        return {one.since: _digest(one.program) for one in self.bindings}
 
     def changes_at(self, epoch: Epoch) -> bool:
         """Whether it is the first one of another program: then the steps recorded inside it are of the one before."""
@@ -379,3 +378,8 @@ def is_seen(piece: Segment, committed: LogOffset) -> bool:
     except LogCorrupt:
         return True
     return any(step.kind is not Kind.BOUNDARY for step in steps)
+
+
+def _digest(program: Topology) -> str:
+    said = json.dumps(program.to_document(), sort_keys=True)
+    return hashlib.sha256(said.encode()).hexdigest()[:32]
