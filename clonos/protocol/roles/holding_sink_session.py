@@ -16,7 +16,6 @@ from typing import Generic, TypeVar
 from clonos.errors import SnapshotCorrupt, Where
 from clonos.protocol.engine.instance import Bundle
 from clonos.protocol.engine.output_commit import SinkInstance, Write
-from clonos.protocol.fence import Fence, Generation
 from clonos.protocol.ids import NO_EPOCH, Epoch, LogOffset, Origin, epoch_before
 from clonos.protocol.line.recovery_line import RecoveryLine, Resume
 from clonos.protocol.line.snapshot_name import Since, SnapshotName, sequence_after
@@ -26,35 +25,15 @@ from clonos.protocol.recovery.coordinated.rounds import Rounds, StoredRound
 from clonos.protocol.recovery.policy import Checkpoint, Decision, InstancePolicy
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.sink_session import SinkPorts, SinkSession
-from clonos.protocol.roles.snapshot_candidate import Snapshots
+from clonos.protocol.roles.snapshot_ports import SnapshotPorts
 from clonos.protocol.roles.steps import Steps
 
 S = TypeVar("S")
 
 
-class HoldingSinkPorts(SinkPorts, Generic[S]):
+class HoldingSinkPorts(SinkPorts, SnapshotPorts[S]):
     """What its session asks of the runtime, beside what every sink's does. `S` is a checkpoint as the runtime keeps
     it."""
-
-    @property
-    @abstractmethod
-    def snapshots(self) -> Snapshots[S]:
-        """As they were opened last."""
-
-    @abstractmethod
-    def open_snapshots(self, request: AttachRequest) -> None: ...
-
-    @abstractmethod
-    def claim(self, fence: Fence) -> None:
-        """The checkpoints. Raises Fenced."""
-
-    @abstractmethod
-    def discard_from(self, epoch: Epoch) -> None:
-        """Whatever others left of an epoch that is run again (`snapshot_name.overtaken`)."""
-
-    @abstractmethod
-    def line(self, generation: Generation) -> RecoveryLine:
-        """Where this start of the query resumes."""
 
     @abstractmethod
     def restore_held(self, found: S) -> SinkCheckpoint:

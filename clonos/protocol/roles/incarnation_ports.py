@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from enum import Enum
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from clonos.protocol.engine.instance import Instance, InstanceSnapshot
-from clonos.protocol.fence import Fence, Generation
-from clonos.protocol.ids import Epoch, LogOffset, Origin
+from clonos.protocol.ids import LogOffset, Origin
 from clonos.protocol.line.commit_record import CommitRecord
-from clonos.protocol.line.recovery_line import RecoveryLine, Resume
+from clonos.protocol.line.recovery_line import Resume
 from clonos.protocol.line.unrecorded_commit import UnrecordedCommit
 from clonos.protocol.ports import InstancePorts
 from clonos.protocol.recovery.causal.causal_log import Segment
 from clonos.protocol.recovery.causal.own_log import Writer
 from clonos.protocol.recovery.causal.retrieval import OpenedLog, Recovered
-from clonos.protocol.roles.attach_request import AttachRequest
-from clonos.protocol.roles.snapshot_candidate import Candidate, Snapshots
+from clonos.protocol.roles.snapshot_candidate import Candidate
+from clonos.protocol.roles.snapshot_ports import SnapshotPorts
 from clonos.protocol.roles.steps import Steps
 
 S = TypeVar("S")
@@ -33,29 +32,8 @@ class Reached(Enum):
     FUNCTION = "is there again"
 
 
-class IncarnationPorts(ABC, Generic[S]):
+class IncarnationPorts(SnapshotPorts[S]):
     """`S` is a snapshot as the runtime keeps it."""
-
-    @property
-    @abstractmethod
-    def snapshots(self) -> Snapshots[S]:
-        """As they were opened last."""
-
-    @abstractmethod
-    def open_snapshots(self, request: AttachRequest) -> None:
-        """As the request has it: a standby only looks."""
-
-    @abstractmethod
-    def claim(self, fence: Fence) -> None:
-        """The snapshots. Raises Fenced."""
-
-    @abstractmethod
-    def discard_from(self, epoch: Epoch) -> None:
-        """Whatever others left of an epoch that is run again (`snapshot_name.overtaken`)."""
-
-    @abstractmethod
-    def line(self, generation: Generation) -> RecoveryLine:
-        """Where this start of the query resumes."""
 
     @abstractmethod
     def commit_record(self) -> CommitRecord | None:
