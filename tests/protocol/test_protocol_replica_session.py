@@ -22,6 +22,7 @@ from clonos.protocol.engine.instance import Bundle
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Origin
 from clonos.protocol.messages import End, Follow, Promote, Tick
+from clonos.protocol.recovery.coordinated.rounds import Rounds
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.replica_session import ReplicaSession, may_be_retried
 from clonos.protocol.roles.steps import Steps, carry_out
@@ -70,6 +71,12 @@ class Recorded:
 
     def commit(self, epoch: int, truncation_points: Mapping[Origin, int]) -> None:
         self.said.append(("commit", epoch))
+
+    def hear_rounds(self, rounds: Rounds) -> Steps:
+        return self._step("rounds", rounds.begun)
+
+    def conduit_is_gone(self) -> None:
+        self.said.append(("conduit is gone",))
 
     def stand_by(self, request: AttachRequest) -> Steps:
         return self._step("stand by", request.epoch)
@@ -191,10 +198,11 @@ def test_what_is_not_for_it_is_refused(session: ReplicaSession) -> None:
         carry_out(session.hear(Tick()))
 
 
-def test_only_a_standby_ends_with_its_conduit(session: ReplicaSession) -> None:
+def test_only_a_standby_ends_with_its_conduit(session: ReplicaSession, recorded: Recorded) -> None:
     carry_out(session.attach(REQUEST))
     session.conduit_is_gone()
     assert not session.is_attached
+    assert recorded.said[-1] == ("conduit is gone",), "the instance sends nothing any more"
     carry_out(session.attach(STANDBY))
     with pytest.raises(ReplicaLost):
         session.conduit_is_gone()
