@@ -15,9 +15,7 @@ class Coordinator:
     """Of a query that commits nothing."""
 
     query = "q"
-
-    def committed(self) -> int:
-        return 0
+    progress = 0
 
     def named(self, error: ClonosError) -> ClonosError:
         return error

@@ -17,9 +17,8 @@ from clonos.protocol.recovery.coordinated.held_output import HeldOutput, HeldWri
 from clonos.protocol.recovery.coordinated.rounds import RoundCoordinator, Rounds, StoredRound
 from clonos.protocol.recovery.marker import Marker
 from clonos.protocol.recovery.policy import Checkpoint, Decision
-from clonos.protocol.roles import holding_sink_session, operator_session
+from clonos.protocol.roles import holding_sink_session, operator_session, query_coordinator
 from clonos.protocol.roles.holding_sink_session import HoldingSinkSession
-from clonos.protocol.roles.query_coordinator import QueryCoordinator
 from clonos.sim import coordinator
 from clonos.sim.checkpoint import SnapshotStore
 from clonos.sim.commits import Commits
@@ -151,15 +150,13 @@ def held_output_of_a_commit_that_spark_has_lost_counts_as_lost(patch: Patch) -> 
 
 
 def line_may_lie_before_what_is_visible(patch: Patch) -> None:
+    """Every start is taken for that of another program, which begins where the epoch does."""
     patch.setattr(rollback_line, "_check_visible", lambda *given: None)
-    real = QueryCoordinator._draw_line
+    patch.setattr(query_coordinator, "program_at", lambda programs, epoch: object())
 
-    def draw(self: Any, generation: int, *, resumes: bool) -> Any:
-        with pytest.MonkeyPatch.context() as changed:
-            changed.setattr(type(self), "program_changes_at", lambda self, epoch: True)
-            return real(self, generation, resumes=resumes)
 
-    patch.setattr(QueryCoordinator, "_draw_line", draw)
+def program_before_counts_in_an_epoch_that_another_begins(patch: Patch) -> None:
+    patch.setattr(query_coordinator, "program_at", lambda programs, epoch: None)
 
 
 def what_sinks_hold_does_not_count(patch: Patch) -> None:
@@ -204,6 +201,10 @@ COORDINATED: dict[str, Planted] = {
         of(sink_that_has_begun_is_looked_for_under_its_old_name),
         of(held_output_of_a_commit_that_spark_has_lost_counts_as_lost, first=308, rates=LOST_COMMITS),
         of(line_may_lie_before_what_is_visible),
+        of(
+            program_before_counts_in_an_epoch_that_another_begins,
+            rates={**CRASHES, Fault.PROGRAM_CHANGED: 0.02},
+        ),
         of(what_sinks_hold_does_not_count),
     )
 }
