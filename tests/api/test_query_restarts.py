@@ -17,6 +17,9 @@ class Coordinator:
     query = "q"
     progress = 0
 
+    def committed(self) -> int:
+        return 0
+
     def named(self, error: ClonosError) -> ClonosError:
         return error
 
