@@ -37,9 +37,8 @@ class Ingestion:
             )
         for time, row in zip(times, write.rows, strict=True):
             latest = now if self._holds_back else self._entered[row[1]]
-            earliest = (
-                self._first if self._is_held else min(self._entered.values())
-            )  # what is held is not made again
+            # What is held is not made again, so it keeps the time of the first reading.
+            earliest = self._first if self._is_held else min(self._entered.values())
             if time != UNKNOWN and not earliest <= time <= latest:
                 raise Violation(
                     "ingestion", f"record {row[1]} entered at {latest} at the latest, and its row says {time}"

@@ -3,11 +3,12 @@ failure now would lead to."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from clonos.errors import CheckpointMismatch
 from clonos.protocol.ids import Origin, channel_origin
-from clonos.protocol.line.recovery_line import RecoveryLine
+from clonos.protocol.line.recovery_line import Point, RecoveryLine
 from clonos.protocol.topology import NodeKind
 from clonos.sim.checks.violation import Violation
 from clonos.sim.records import Tag
@@ -55,18 +56,18 @@ class Rollbacks:
                 f"sink {sink} shows row {tag.position} of {sender}, and would begin behind {last}",
             )
 
-    def _reached(self, line: RecoveryLine, origin: Origin) -> dict[int, int]:
-        checkpoint = self._world.checkpoint
-        resume = line.resumes.get(origin)
-        kept = checkpoint.any_snapshots(origin)
-        name = resume.name if resume is not None else (line.bases or {}).get(origin)
-        found = kept.named(name) if name is not None else None
-        return dict(found.point.reached) if found is not None else {}
+    def _reached(self, line: RecoveryLine, origin: Origin) -> Mapping[int, int]:
+        begins = self._begins(line, origin)
+        return begins.reached if begins is not None else {}
 
     def _sent(self, line: RecoveryLine, sender: Origin, receiver: Origin) -> int:
-        topology = self._world.plan.dataflow.topology
-        resume = line.resumes.get(sender)
-        name = resume.name if resume is not None else (line.bases or {}).get(sender)
-        found = self._world.checkpoint.snapshots(sender).named(name) if name is not None else None
-        to = topology.destination(sender.node, receiver)
-        return found.point.sent.get(to, -1) if found is not None and to is not None else -1
+        begins = self._begins(line, sender)
+        to = self._world.plan.dataflow.topology.destination(sender.node, receiver)
+        return begins.sent.get(to, -1) if begins is not None and to is not None else -1
+
+    def _begins(self, line: RecoveryLine, origin: Origin) -> Point | None:
+        """Where an instance does; None: from nothing."""
+        resume = line.resumes.get(origin)
+        name = resume.name if resume is not None else (line.bases or {}).get(origin)
+        found = self._world.checkpoint.any_snapshots(origin).named(name) if name is not None else None
+        return found.point if found is not None else None
