@@ -118,6 +118,7 @@ class ReplicaServer(Process):
                 code=replica.exit_code,
                 signal=replica.signal,
                 killed_for=self._placement.killed_for(replica),
+                standby=self._placement.stands_by(replica),
                 at=self.kernel.now,
                 uptime=0,
             )

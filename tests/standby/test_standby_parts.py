@@ -21,7 +21,7 @@ from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Origin
 from clonos.protocol.recovery.causal.own_log import Writer
-from clonos.protocol.roles.death import Death, KillReason, classify_death
+from clonos.protocol.roles.death import LET_GO, REPORTED, Death, KillReason, classify_death
 from clonos.storage.manifest import Manifest
 from clonos.values import state_codec as values
 from clonos.wire.framing import FrameType, send_frames
@@ -146,7 +146,14 @@ def test_a_fence_cut_short_was_never_shown_and_a_damaged_one_is_refused(tmp_path
 # -- deaths ------------------------------------------------------------------------------------------------------
 
 
-def ending(status: int, killed_for: str | None = None, oom: int = 0, node: int | None = 3) -> Death:
+def ending(
+    status: int,
+    killed_for: str | None = None,
+    oom: int = 0,
+    node: int | None = 3,
+    *,
+    standby: bool = False,
+) -> Death:
     reaped = ending_of(
         None if node is None else Origin(node, 4),
         99,
@@ -156,6 +163,7 @@ def ending(status: int, killed_for: str | None = None, oom: int = 0, node: int |
         max_rss_kib=2048,
         oom_kills=oom,
         stderr="last words",
+        standby=standby,
     )
     return classify_death(reaped)
 
@@ -181,6 +189,14 @@ def test_causes_of_death(status: int, killed_for: str | None, oom: int, kind: st
     assert death.kind == kind and words in death.message and death.stderr == "last words"
     assert death.message.startswith("the replica of operator 3, instance 4 (process 99)")
     assert death.expected == (kind in ("replaced", "fenced"))
+
+
+@pytest.mark.parametrize(
+    ("code", "standby", "expected"), [(LET_GO, True, True), (LET_GO, False, False), (REPORTED, True, False)]
+)
+def test_only_a_standby_may_be_let_go_of(code: int, standby: bool, expected: bool) -> None:
+    death = ending(code << 8, standby=standby)
+    assert death.expected == expected == ("let go of" in death.message)
 
 
 def test_the_death_of_a_spare_is_called_so() -> None:

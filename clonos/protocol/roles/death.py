@@ -17,6 +17,9 @@ from clonos.protocol.ids import InstanceId, NodeId, Origin
 KILLED: Final = "SIGKILL"
 REPORTED: Final = 70
 """Exit code of a process that has told its conduit why it ends."""
+LET_GO: Final = 71
+"""Exit code of a standby whose conduit needs it no more: the epoch, or the query, is over."""
+RELEASED: Final = "released"
 
 
 class KillReason(StrEnum):
@@ -38,7 +41,7 @@ _WHAT: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """One death of a replica. `kind` is exit, signal, oom, hang, replaced or fenced."""
+    """One death of a replica. `kind` is exit, signal, oom, hang, replaced, fenced or released."""
 
     kind: str
     message: str
@@ -55,7 +58,7 @@ class Death:
     @property
     def expected(self) -> bool:
         """Whether the server wanted it, and for a reason that says nothing against the replica."""
-        return self.kind in (KillReason.REPLACED, KillReason.FENCED)
+        return self.kind in (KillReason.REPLACED, KillReason.FENCED, RELEASED)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -66,7 +69,8 @@ class Ending:
     """What is known when a process has been reaped.
 
     `origin` is None for a spare. Either its exit code is known, or the name of the signal that ended it.
-    `oom_kills` is how often the kernel has killed for want of memory since the last death.
+    `oom_kills` is how often the kernel has killed for want of memory since the last death. `standby`: it stood by when
+    it ended.
     """
 
     origin: Origin | None
@@ -78,6 +82,7 @@ class Ending:
     uptime: float
     max_rss_kib: int = 0
     oom_kills: int = 0
+    standby: bool = False
     stderr: str = ""
 
 
@@ -104,6 +109,8 @@ def classify_death(ending: Ending) -> Death:
 def _cause(ending: Ending) -> tuple[str, str]:
     memory = f"its memory peaked at {ending.max_rss_kib // 1024} MiB"
     reason = ending.killed_for
+    if ending.code == LET_GO and ending.standby:
+        return RELEASED, "was a standby that its conduit has let go of"
     if ending.signal is None:
         return "exit", f"ended by itself with exit code {ending.code}"
     if ending.signal != KILLED:

@@ -123,6 +123,11 @@ class HostPlacement(Generic[ProcessT, ConnectionT]):
         served = self._of(process)
         return None if served is None else served.killed_for
 
+    def stands_by(self, process: ProcessT) -> bool:
+        """Whether it is a standby, and has not been promoted."""
+        served = self._of(process)
+        return served is not None and served.said is not None and served.said.standby
+
     def _of(self, process: ProcessT) -> Served[ProcessT] | None:
         return next((served for served in self._serving.values() if served.process == process), None)
 

@@ -34,7 +34,7 @@ from clonos.protocol.fence import Fence, generation_of
 from clonos.protocol.ids import Epoch, LogOffset, Origin, OutputNumber
 from clonos.protocol.messages import End, Follow, Promote, Tick
 from clonos.protocol.roles.attach_request import AttachRequest
-from clonos.protocol.roles.death import REPORTED, Death
+from clonos.protocol.roles.death import LET_GO, REPORTED, Death
 from clonos.protocol.roles.replica_session import ReplicaSession, may_be_retried
 from clonos.protocol.roles.steps import Steps, carry_out
 from clonos.storage import object_store
@@ -204,7 +204,7 @@ class Replica:
             if self._session is not None:
                 self._session.conduit_is_gone()
         except ReplicaLost as error:
-            raise SystemExit(REPORTED) from error
+            raise SystemExit(LET_GO) from error
 
     def _look(self) -> None:
         if self._host is not None:

@@ -34,6 +34,7 @@ def ending_of(
     max_rss_kib: int,
     oom_kills: int,
     stderr: str,
+    standby: bool = False,
 ) -> Ending:
     """How a child ended that was reaped with this wait status, and started at this time of the monotonic clock."""
     code = os.waitstatus_to_exitcode(status)
@@ -48,6 +49,7 @@ def ending_of(
         max_rss_kib=max_rss_kib,
         oom_kills=oom_kills,
         stderr=stderr,
+        standby=standby,
     )
 
 

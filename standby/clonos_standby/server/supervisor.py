@@ -480,6 +480,7 @@ class Supervisor:
             replica.pid,
             status,
             killed_for=self._placement.killed_for(replica),
+            standby=self._placement.stands_by(replica),
             started=replica.spare.started,
             max_rss_kib=max_rss,
             oom_kills=seen - self._oom_seen,
