@@ -196,6 +196,14 @@ class Topology:
         """The nodes that read a node, each of which gets all of its rows."""
         return tuple(node for node in self.nodes if number in node.upstream)
 
+    def receivers(self, number: int) -> list[Origin]:
+        """By the number of the destination, the instance that it is."""
+        return [
+            Origin.of(reader.number, instance)
+            for reader in self.downstream(number)
+            for instance in range(reader.parallelism)
+        ]
+
     def destination(self, number: int, receiver: Origin) -> int | None:
         """A node numbers its destinations through: the instances of one reader after those of another. None where the
         receiver does not read it."""

@@ -22,10 +22,11 @@ from clonos.protocol.line import snapshot_name
 from clonos.protocol.line.recovery_line import Point, RecoveryLine, Resume, since_of
 from clonos.protocol.line.snapshot_name import Since, SnapshotName
 from clonos.protocol.line.unrecorded_commit import UnrecordedCommit
-from clonos.protocol.recovery.coordinated.held_output import SinkCheckpoint
-from clonos.protocol.recovery.coordinated.sink_progress import SinkEnd
+from clonos.protocol.recovery.rollback.held_output import SinkCheckpoint
+from clonos.protocol.recovery.rollback.sink_progress import SinkEnd
 from clonos.protocol.roles.leadership import Claim, Lease
 from clonos.protocol.source_channels import Numbered
+from clonos.sim.frames import OutputFrame
 
 
 @dataclass(slots=True)
@@ -34,11 +35,20 @@ class Snapshot:
 
     name: SnapshotName
     instance: InstanceSnapshot
-    content: bytes  # keyed state and timers
+    content: bytes  # keyed state, timers, and the log of what was sent
     acked_input: int  # the last bundle of its task attempt that it covers
     depends: Mapping[Origin, LogOffset]
     reached: Mapping[int, int]  # last position consumed per channel, as the checkers saw it
+    addressed: tuple[
+        tuple[int, int], ...
+    ] = ()  # by destination, the numbers of all rows that were ever for it
     damaged: bool = False
+
+    @property
+    def sent(self) -> list[OutputFrame]:
+        """The log of what was sent."""
+        *_, sent = pickle.loads(self.content)
+        return list(sent)
 
     @property
     def point(self) -> Point:
@@ -97,6 +107,7 @@ class SnapshotStore(Generic[KeptT]):
         self.origin = origin
         self.claimed = LOWEST_FENCE
         self.kept: dict[SnapshotName, KeptT] = {}
+        self._kept_from: int | None = None
 
     def claim(self, fence: Fence) -> None:
         self.check(fence)
@@ -112,7 +123,10 @@ class SnapshotStore(Generic[KeptT]):
     def write(self, snapshot: KeptT) -> None:
         """The manifest is there. Whether its writer may still do this was checked before it was sent."""
         self.kept[snapshot.name] = snapshot
-        self._drop(snapshot_name.superseded(self.kept, snapshot.name))
+        self._drop(snapshot_name.superseded(self.kept, snapshot.name, self._kept_from))
+
+    def keep_from(self, number: int) -> None:
+        self._kept_from = max(number, self._kept_from or 0)
 
     def latest(
         self,

@@ -14,9 +14,9 @@ from tqdm import tqdm
 
 from clonos.errors import ConfigurationError
 from clonos.protocol.recovery.recovery_kind import RecoveryKind
-from clonos.sim.coordinated_plan import coordinated
 from clonos.sim.dimensions import widened
 from clonos.sim.plan import Plan, draw_plan, draw_storm
+from clonos.sim.rollback_plan import rolled_back
 from clonos.sim.run import Report, run as run_plan
 from clonos.sim.shrink import shrink
 
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--recovery",
         choices=[kind.value for kind in RecoveryKind],
         default=RecoveryKind.CAUSAL.value,
-        help="which recovery the runs have; coordinated ones are in real time",
+        help="which recovery the runs have; all but causal ones are in real time",
     )
     parser.add_argument("--processes", type=int, default=1, help="how many seeds to run at the same time")
     parser.add_argument("--trace", action="store_true", help="print what happened, when and where")
@@ -71,13 +71,12 @@ def run(arguments: argparse.Namespace) -> int:
 def drawn_by(arguments: argparse.Namespace) -> Callable[[int], Plan]:
     """How a seed becomes a plan."""
     drawn = wide_storm if arguments.storm else wide_plan
-    if RecoveryKind(arguments.recovery) is RecoveryKind.CAUSAL:
-        return drawn
-    return partial(_coordinated, drawn)
+    recovery = RecoveryKind(arguments.recovery)
+    return drawn if recovery.repeats else partial(_rolled_back, drawn, recovery)
 
 
-def _coordinated(drawn: Callable[[int], Plan], seed: int) -> Plan:
-    return coordinated(drawn(seed))
+def _rolled_back(drawn: Callable[[int], Plan], recovery: RecoveryKind, seed: int) -> Plan:
+    return rolled_back(drawn(seed), recovery)
 
 
 def wide_plan(seed: int) -> Plan:
@@ -105,9 +104,9 @@ def run_storm(seed: int) -> Report:
     return run_drawn(wide_storm, seed)
 
 
-def run_coordinated(seed: int) -> Report:
-    """That of a seed in all dimensions, with coordinated checkpoints."""
-    return run_drawn(partial(_coordinated, wide_plan), seed)
+def run_rolled_back(recovery: RecoveryKind, seed: int) -> Report:
+    """That of a seed in all dimensions, with a recovery that repeats nothing."""
+    return run_drawn(partial(_rolled_back, wide_plan, recovery), seed)
 
 
 def run_seeds(arguments: argparse.Namespace) -> Iterator[Report]:

@@ -15,8 +15,11 @@ from clonos.protocol.line.recovery_line import Point, RecoveryLine
 from clonos.protocol.line.sink_trim import Page
 from clonos.protocol.recovery.causal.delta import still_needed
 from clonos.protocol.recovery.causal.holding import HolderReply, Index, told
-from clonos.protocol.recovery.coordinated.rounds import RoundCoordinator, StoredRound
-from clonos.protocol.recovery.coordinated.sink_progress import SinkEnd
+from clonos.protocol.recovery.coordinated.round_coordinator import RoundCoordinator
+from clonos.protocol.recovery.rollback.progress import Progress
+from clonos.protocol.recovery.rollback.rounds import StoredRound
+from clonos.protocol.recovery.rollback.sink_progress import SinkEnd
+from clonos.protocol.recovery.uncoordinated.safe_line import SafeLine
 from clonos.protocol.roles.commit_records import CommitRecords
 from clonos.protocol.roles.query_coordinator import QueryCoordinator
 from clonos.protocol.topology import NodeKind
@@ -46,7 +49,7 @@ class Coordinator(QueryCoordinator):
     def __init__(self, world: World, driver: Driver) -> None:
         topology = world.plan.dataflow.topology
         super().__init__(topology, is_realtime=world.plan.realtime, recovery=world.plan.recovery)
-        self._rounds: RoundCoordinator | None = None
+        self._rounds: Progress | None = None
         self.channels = Channels(world, driver)
         self._records = CommitRecords(Commits(world), topology)
         self._world = world
@@ -156,12 +159,18 @@ class Coordinator(QueryCoordinator):
         }
 
     def keep_line(self, line: RecoveryLine) -> None:
-        instances = self._topology.instances(NodeKind.OPERATOR, NodeKind.SINK)
-        self._rounds = RoundCoordinator(instances, interval=self._world.plan.round_interval)
+        self._rounds = self._new_progress()
         self._checkpoint.lines[line.generation] = line
         self._world.checks.truncation.query_begins(line.generation, line.epoch)
         self._world.checks.line_drawn(line)
         self._world.copies_checkpoint()
+
+    def _new_progress(self) -> Progress:
+        interval = self._world.plan.round_interval
+        if self._recovery.logs_messages:
+            return SafeLine(self.safe_line, interval=interval)
+        instances = self._topology.instances(NodeKind.OPERATOR, NodeKind.SINK)
+        return RoundCoordinator(instances, interval=interval)
 
     def next_line(self) -> RecoveryLine:
         return self._draw_line(_NEXT, resumes=True)

@@ -13,8 +13,9 @@ from clonos.protocol.ids import Epoch
 from clonos.protocol.line.recovery_line import RecoveryLine, Resume
 from clonos.protocol.line.snapshot_name import Since, SnapshotName
 from clonos.protocol.recovery.choice import instance_policy, senders_of
-from clonos.protocol.recovery.coordinated.held_output import SinkCheckpoint
-from clonos.protocol.recovery.coordinated.rounds import StoredRound
+from clonos.protocol.recovery.rollback.held_output import SinkCheckpoint
+from clonos.protocol.recovery.rollback.rounds import StoredRound
+from clonos.protocol.recovery.uncoordinated.independent_checkpoints import own_limits
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.holding_sink_session import HoldingSinkPorts, HoldingSinkSession
 from clonos.protocol.roles.sink_session import SinkSession
@@ -37,7 +38,8 @@ class HoldingSinkHost(SinkHost, HoldingSinkPorts[SinkSnapshot]):
     def _new_session(self, name: str) -> SinkSession:
         plan, origin = self._world.plan, self._replica.origin
         senders = senders_of(plan.dataflow.topology, origin.node)
-        return HoldingSinkSession(name, origin, self, instance_policy(plan.recovery, senders))
+        limits = own_limits(origin, plan.round_interval)
+        return HoldingSinkSession(name, origin, self, instance_policy(plan.recovery, senders), limits)
 
     @property
     def snapshots(self) -> SinkSnapshots:
@@ -81,6 +83,9 @@ class HoldingSinkHost(SinkHost, HoldingSinkPorts[SinkSnapshot]):
 
     def forget_snapshots(self, epoch: Epoch, since: Since | None) -> None:
         self._kept.forget(epoch, self.session.request.fence, since)
+
+    def steady_clock(self) -> float:
+        return self._world.kernel.now / 1e6
 
     def round_stored(self, stored: StoredRound) -> None:
         self._replica.round_stored(stored)

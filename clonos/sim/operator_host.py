@@ -33,9 +33,9 @@ from clonos.protocol.recovery.causal.causal_log import Segment
 from clonos.protocol.recovery.causal.own_log import Writer
 from clonos.protocol.recovery.causal.retrieval import OpenedLog, Recovered
 from clonos.protocol.recovery.choice import instance_policy, senders_of
-from clonos.protocol.recovery.coordinated.rounds import StoredRound
 from clonos.protocol.recovery.marker import Round
 from clonos.protocol.recovery.quarantine import CandidateRecord
+from clonos.protocol.recovery.rollback.rounds import StoredRound
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.conduit_model import Checkpointed, Output, PassedOver
 from clonos.protocol.roles.crash_marks import CrashMarks
@@ -57,6 +57,7 @@ from clonos.sim.kernel import Died, Steps
 from clonos.sim.operator import Ledger, Outside, Uses, key_column, routing_key
 from clonos.sim.partitions import Place
 from clonos.sim.records import Mark, Record, RoundMark, Rows, Tag
+from clonos.sim.sent_frames import SentFrames
 from clonos.sim.trace import Restored
 
 if TYPE_CHECKING:
@@ -79,6 +80,8 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
         self._snapshots = world.checkpoint.snapshots(replica.origin)
         self._stored: SnapshotStored | None = None
         self.state: Any = self._new_state()
+        self._sent = SentFrames(lambda: self.session.acked_input)
+        self._addressed: list[tuple[int, int]] = []  # for the checkers alone
         self.timers = Timers()
         self.event_timers = Timers()
         self.depends: dict[Origin, LogOffset] = {}  # for the checkers alone
@@ -89,7 +92,7 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
         self.disks_restored = world.disks_restored()
         assert world.driver is not None
         marks = replica.server.disk.marks[replica.origin]
-        self.session = OperatorSession(
+        self.session: OperatorSession[Snapshot, Snapshot, OutputFrame] = OperatorSession(
             self._node.name,
             replica.origin,
             self,
@@ -203,7 +206,9 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
     def restore_state(self, found: Snapshot | None) -> InstanceSnapshot | None:
         if found is None:
             return None
-        state, timers, event_timers = pickle.loads(found.content)
+        state, timers, event_timers, sent = pickle.loads(found.content)
+        self._sent = SentFrames(lambda: self.session.acked_input, sent)
+        self._addressed = list(found.addressed)
         if self._world.plan.real_values:
             state = real.RealState(self._world.plan.state_cache, state)
         self.state, self.timers, self.event_timers = state, Timers(timers), Timers(event_timers)
@@ -423,6 +428,7 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
                     delta = deltas.pop(column[index], None)
                     record = Record(emit.first + index, (*row, of_reader[index]), delta, ingested=ingested)
                     records.append((column[index], record))
+                    self._addressed.append((column[index], record.position))
         last = output_after(emit.first, emit.count - 1) if emit.count else NO_OUTPUT
         output = Output(
             acked_input,
@@ -435,6 +441,10 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
         )
         marks = tuple((to, Mark(reached)) for to, reached in emit.watermarks.items())
         return OutputFrame(output, tuple(records), marks)
+
+    @property
+    def sent_log(self) -> SentFrames:
+        return self._sent
 
     def send(self, frames: Sequence[OutputFrame]) -> Steps:
         for frame in frames:
@@ -480,10 +490,11 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
         snapshot = Snapshot(
             name,
             pickle.loads(pickle.dumps(content)),
-            pickle.dumps((self.contents(), self.timers.entries, self.event_timers.entries)),
+            pickle.dumps((self.contents(), self.timers.entries, self.event_timers.entries, self._sent.kept)),
             covered,
             dict(self.depends),
             dict(self.consumed),
+            tuple(self._addressed),
         )
         self._world.checks.snapshots(self, snapshot)
         return snapshot

@@ -16,7 +16,7 @@ from clonos.errors import ClonosError
 from clonos.protocol.fence import LOWEST_FENCE
 from clonos.protocol.ids import LOG_BEGIN, Epoch, LogOffset, Origin, OutputNumber, log_after
 from clonos.protocol.ports import Bundle
-from clonos.protocol.recovery.coordinated.rounds import Rounds, StoredRound
+from clonos.protocol.recovery.rollback.rounds import Rounds, StoredRound
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.conduit_model import Ended, FlushLog, Heartbeat, LogFlushed, ReplicaError, Welcome
 from clonos.protocol.roles.death import KILLED, REPORTED, Death

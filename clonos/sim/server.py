@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from clonos.errors import ClonosError
 from clonos.protocol.fence import Generation
 from clonos.protocol.ids import Epoch, LogOffset, Origin
-from clonos.protocol.recovery.coordinated.round_relay import RoundRelay
-from clonos.protocol.recovery.coordinated.rounds import Rounds, StoredRound
+from clonos.protocol.recovery.rollback.round_relay import RoundRelay
+from clonos.protocol.recovery.rollback.rounds import Rounds, StoredRound
 from clonos.protocol.roles.conduit_model import ReplicaError
 from clonos.protocol.roles.death import Death, Ending, classify_death
 from clonos.protocol.roles.host_placement import HostPlacement

@@ -14,7 +14,7 @@ from clonos.protocol.destination import destination
 from clonos.protocol.fence import Generation
 from clonos.protocol.ids import Epoch, LogOffset, Origin
 from clonos.protocol.recovery.causal.holding import HolderReply
-from clonos.protocol.recovery.coordinated.rounds import Rounds, StoredRound
+from clonos.protocol.recovery.rollback.rounds import Rounds, StoredRound
 from clonos.protocol.roles.instance_moves import may_have_moved
 from clonos.protocol.source_channels import ChannelNumbers
 from clonos.protocol.topology import Node, NodeKind

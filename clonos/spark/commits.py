@@ -27,7 +27,7 @@ from clonos.protocol.line.commit_record import CommitRecord, Ended
 from clonos.protocol.line.final_snapshot import FinalSnapshots
 from clonos.protocol.line.recovery_line import RecoveryLine
 from clonos.protocol.line.unrecorded_commit import UnrecordedCommit
-from clonos.protocol.recovery.coordinated.sink_progress import with_held
+from clonos.protocol.recovery.rollback.sink_progress import with_held
 from clonos.protocol.roles.commit_records import shown_commit
 from clonos.protocol.topology import NodeKind, Topology
 from clonos.spark.checkpoint import COMMITS, Checkpoint

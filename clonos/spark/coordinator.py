@@ -25,8 +25,11 @@ from clonos.protocol.ids import NO_EPOCH, Epoch, LogOffset, Origin
 from clonos.protocol.line.recovery_line import Point, RecoveryLine
 from clonos.protocol.recovery.causal.delta import still_needed
 from clonos.protocol.recovery.causal.holding import HolderReply, told
-from clonos.protocol.recovery.coordinated.sink_progress import SinkEnd
+from clonos.protocol.recovery.coordinated.round_coordinator import RoundCoordinator
 from clonos.protocol.recovery.on_gap import OnGap
+from clonos.protocol.recovery.rollback.progress import Progress
+from clonos.protocol.recovery.rollback.sink_progress import SinkEnd
+from clonos.protocol.recovery.uncoordinated.safe_line import SafeLine
 from clonos.protocol.roles.commit_records import CommitRecords
 from clonos.protocol.roles.query_coordinator import QueryCoordinator
 from clonos.protocol.roles.restart_policy import cause_of, may_resume, named
@@ -44,7 +47,7 @@ from clonos.spark.former_data import check_former_data
 from clonos.spark.kafka_topics import check_topics
 from clonos.spark.leadership import DriverLeadership
 from clonos.spark.location import stores_of
-from clonos.spark.query_snapshots import all_snapshots_inside, sink_ends, snapshots_inside
+from clonos.spark.query_snapshots import SnapshotsInside, sink_ends, snapshots_inside
 from clonos.spark.recovery_traces import RecoveryTraces, Target
 from clonos.spark.remote_servers import executors_servers, metrics_place, reached_at, remote_servers
 from clonos.spark.rounds import RoundKeeper
@@ -114,6 +117,7 @@ class Coordinator(QueryCoordinator):
         self.data = ""
         self._is_in_place = False  # the checkpoint says where this driver keeps logs
         compiled.bind(self._checkpoint.location)
+        self._inside = SnapshotsInside(self._checkpoint.location, self._topology)
         self._driver_host = driver_host
         self._spread = spread
         self._remote = remote_servers(settings, spread=spread)
@@ -185,13 +189,19 @@ class Coordinator(QueryCoordinator):
             self._traces.start()
         if not self._recovery.repeats:
             self._rounds = RoundKeeper(
-                self._topology.instances(NodeKind.OPERATOR, NodeKind.SINK),
-                interval=self._settings.round_interval,
+                self._new_progress,
                 exchange=self._servers.exchange_rounds,
                 committed=lambda: self.forgotten,
             )
         self._watcher = threading.Thread(target=self._watch, name="clonos-commits", daemon=True)
         self._watcher.start()
+
+    def _new_progress(self) -> Progress:
+        interval = self._settings.round_interval
+        if self._recovery.logs_messages:
+            return SafeLine(self.safe_line, interval=interval)
+        instances = self._topology.instances(NodeKind.OPERATOR, NodeKind.SINK)
+        return RoundCoordinator(instances, interval=interval)
 
     def _start_servers(self) -> ReplicaServers:
         nodes = self._compiled.node_specs(self._history)
@@ -212,6 +222,7 @@ class Coordinator(QueryCoordinator):
                 bundle_rows=self._settings.bundle_rows,
                 bundle_bytes=self._settings.bundle_bytes,
                 intercept=self._settings.intercept,
+                round_interval=self._settings.round_interval,
             ),
             nodes=nodes,
             determinants=(self._service.address,),
@@ -365,7 +376,7 @@ class Coordinator(QueryCoordinator):
         return sink_ends(self._checkpoint.location, self._topology, epoch)
 
     def all_snapshots_inside(self, epoch: Epoch) -> Mapping[Origin, Sequence[Point]]:
-        return all_snapshots_inside(self._checkpoint.location, self._topology, epoch)
+        return self._inside.all(epoch)
 
     def begins_behind(self, epoch: Epoch, error: ClonosError) -> None:
         LOG.warning("the epoch is run from its beginning: %s", error)

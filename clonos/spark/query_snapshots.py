@@ -7,13 +7,15 @@ are made, and a recovery line would hardly ever lie inside the epoch.
 from __future__ import annotations
 
 import tempfile
+import threading
 from collections.abc import Iterator
 
 from clonos.protocol.fence import LOWEST_FENCE
 from clonos.protocol.ids import Epoch, Origin
 from clonos.protocol.line.final_snapshot import FinalSnapshot
 from clonos.protocol.line.recovery_line import Point, since_of
-from clonos.protocol.recovery.coordinated.sink_progress import SinkEnd
+from clonos.protocol.line.snapshot_name import SnapshotName
+from clonos.protocol.recovery.rollback.sink_progress import SinkEnd
 from clonos.protocol.topology import NodeKind, Topology
 from clonos.storage.manifest import Manifest
 from clonos.storage.recovery_line_file import newest_line
@@ -41,12 +43,34 @@ def snapshots_inside(checkpoint: str, topology: Topology, epoch: Epoch) -> dict[
     }
 
 
-def all_snapshots_inside(checkpoint: str, topology: Topology, epoch: Epoch) -> dict[Origin, list[Point]]:
-    """Those of operators' and of sinks' instances, and of all attempts, oldest first."""
-    return {
-        origin: [_point(one) for one in store.inside_of_all_attempts(epoch)]
-        for origin, store in snapshot_stores(checkpoint, topology, NodeKind.OPERATOR, NodeKind.SINK)
-    }
+class SnapshotsInside:
+    """Those inside an epoch of operators' and of sinks' instances, and of all attempts, oldest first. A manifest is
+    read once, however often this is asked, from whichever thread."""
+
+    def __init__(self, checkpoint: str, topology: Topology) -> None:
+        self._checkpoint = checkpoint
+        self._topology = topology
+        self._read: dict[Origin, tuple[SnapshotStore, dict[SnapshotName, Point | None]]] = {}
+        self._lock = threading.Lock()
+
+    def all(self, epoch: Epoch) -> dict[Origin, list[Point]]:
+        with self._lock:
+            if not self._read:
+                stores = snapshot_stores(self._checkpoint, self._topology, NodeKind.OPERATOR, NodeKind.SINK)
+                self._read = {origin: (store, {}) for origin, store in stores}
+            return {origin: self._look(origin, epoch) for origin in self._read}
+
+    def _look(self, origin: Origin, epoch: Epoch) -> list[Point]:
+        store, before = self._read[origin]
+        points: dict[SnapshotName, Point | None] = {}
+        for name in store.names_of_all_attempts(epoch):
+            if name in before:
+                points[name] = before[name]
+            else:
+                manifest = store.readable(name)
+                points[name] = _point(manifest) if manifest is not None else None
+        self._read[origin] = store, points
+        return [point for point in points.values() if point is not None]
 
 
 def sink_ends(checkpoint: str, topology: Topology, epoch: Epoch) -> dict[Origin, SinkEnd]:

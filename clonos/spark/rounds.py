@@ -1,18 +1,19 @@
-"""The driver's thread that begins rounds of checkpoints, and hears when they are complete: a thin driver of
-`protocol.recovery.coordinated.rounds`."""
+"""The driver's thread that hears which checkpoints are stored, and says what that means: a thin driver of
+`protocol.recovery.rollback.progress`."""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from clonos.errors import ClonosError
 from clonos.protocol.fence import Generation
 from clonos.protocol.ids import Epoch, Origin
-from clonos.protocol.recovery.coordinated.rounds import RoundCoordinator, Rounds, StoredRound
+from clonos.protocol.recovery.rollback.progress import Progress
+from clonos.protocol.recovery.rollback.rounds import Rounds, StoredRound
 from clonos_standby.server.log import about
 from clonos_standby.server.seldom import Seldom
 
@@ -29,18 +30,16 @@ class RoundKeeper:
 
     def __init__(
         self,
-        instances: Collection[Origin],
+        new_progress: Callable[[], Progress],
         *,
-        interval: float,
         exchange: Exchange,
         committed: Callable[[], Epoch],
     ) -> None:
-        self._instances = instances
-        self._interval = interval
+        self._new_progress = new_progress
         self._exchange = exchange
         self._committed = committed
         self._lock = threading.Lock()
-        self._current: tuple[Generation, RoundCoordinator] | None = None
+        self._current: tuple[Generation, Progress] | None = None
         self._seldom = Seldom()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="clonos-rounds", daemon=True)
@@ -49,7 +48,7 @@ class RoundKeeper:
     def begin(self, generation: Generation) -> None:
         """A start begins, with rounds of its own."""
         with self._lock:
-            self._current = generation, RoundCoordinator(self._instances, interval=self._interval)
+            self._current = generation, self._new_progress()
         if self._thread.ident is None:
             self._thread.start()
 
@@ -70,12 +69,12 @@ class RoundKeeper:
                 if self._seldom.is_due(("rounds", current[0])):
                     LOG.warning("a round of checkpoints is late: %s", error, extra=about("round_late"))
 
-    def _look(self, generation: Generation, rounds: RoundCoordinator) -> None:
-        """What completes a round is told at once."""
+    def _look(self, generation: Generation, rounds: Progress) -> None:
+        """What may be seen is told at once."""
         before = rounds.said
         said = rounds.look(time.monotonic(), self._committed())
         rounds.told(self._exchange(generation, said))
         after = rounds.look(time.monotonic(), self._committed())
         if after != said:
             self._exchange(generation, after)
-        self.completed += int(after.complete > before.complete)
+        self.completed += int((after.complete, after.safe) != (before.complete, before.safe))

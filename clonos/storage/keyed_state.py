@@ -77,6 +77,7 @@ class KeyedState(StateCache):
         )
         super().__init__(_States(self.database), cache_entries=cache_entries, cache_bytes=cache_bytes)
         self._preparation: _Preparation | None = None
+        self.entries_beside = 0  # in the database, that are neither state nor timers
         try:
             self._check_format()
         except BaseException:
@@ -129,7 +130,7 @@ class KeyedState(StateCache):
     @property
     def entries(self) -> int:
         """How many there are, timers among them, as the database estimates it."""
-        return max(0, self.database.estimated_entries - 1)  # without that of the format
+        return max(0, self.database.estimated_entries - 1 - self.entries_beside)  # without that of the format
 
     def close(self) -> None:
         """Close without writing: what was not checkpointed is of no use. Scans under way end."""

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from clonos.errors import StorageUnavailable
 from clonos.protocol.fence import Generation
-from clonos.protocol.ids import Epoch, LogOffset, Origin
+from clonos.protocol.ids import Epoch, LogOffset, Origin, OutputNumber
 from clonos.protocol.line.recovery_line import RecoveryLine, Resume
 from clonos.storage.folder import Folder, resolve
 from clonos.storage.sealed import sealed, unsealed
@@ -39,6 +39,9 @@ def write_line(checkpoint: str, line: RecoveryLine) -> None:
         body["needs"] = [[*origin, upto] for origin, upto in line.needs.items()]
     if line.programs:
         body["programs"] = sorted(line.programs.items())
+    unread = [[*origin, one.unread] for origin, one in line.resumes.items() if one.unread is not None]
+    if unread:
+        body["unread"] = unread
     if line.bases is not None:
         body["bases"] = [[*origin, name] for origin, name in line.bases.items()]
     folder = _folder(checkpoint, f"line-{line.generation}")
@@ -56,11 +59,12 @@ def read_line(checkpoint: str, generation: Generation) -> RecoveryLine:
     where = folder.path(name)
     try:
         body = unsealed(folder.read(name), where)
+        unread = {Origin(node, at): OutputNumber(number) for node, at, number in body.get("unread", ())}
         line = RecoveryLine(
             Generation(body["generation"]),
             Epoch(body["epoch"]),
             {
-                Origin(node, at): Resume(name, dict(awaited_input))
+                Origin(node, at): Resume(name, dict(awaited_input), unread.get(Origin(node, at)))
                 for node, at, name, awaited_input in body["resumes"]
             },
             {Origin(node, at): LogOffset(offset) for node, at, offset in body["stable"]},

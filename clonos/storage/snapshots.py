@@ -98,6 +98,7 @@ class SnapshotStore:
         self._due: Epoch | None = None
         self._since: Since | None = None
         self._swept = False
+        self._kept_from: int | None = None
         self._manifests: dict[SnapshotName, Manifest] = {}
         # Content -> stored name, for files named by manifests of this store's own line.
         self._shared: dict[tuple[int, bytes], str] = {}
@@ -133,6 +134,10 @@ class SnapshotStore:
         with suppress(StorageUnavailable):
             self._collect_if_due()
         return manifest
+
+    def keep_from(self, number: int) -> None:
+        """Of the snapshots inside an epoch, those from this one on are kept by number, and not only the newest."""
+        self._kept_from = max(number, self._kept_from or 0)
 
     def abandon(self, pending: PendingSnapshot) -> None:
         """Give up the local files of a pending snapshot."""
@@ -235,9 +240,16 @@ class SnapshotStore:
         claimed = max(self._claims(), default=LOWEST_FENCE)
         return list(self._readable(snapshot_name.of_newest_attempt(self._names(), epoch, claimed)))
 
-    def inside_of_all_attempts(self, epoch: Epoch) -> list[Manifest]:
-        """The snapshots inside `epoch` that can be read, oldest first."""
-        return list(self._readable(snapshot_name.of_all_attempts(self._names(), epoch)))
+    def names_of_all_attempts(self, epoch: Epoch) -> list[SnapshotName]:
+        """Of the snapshots inside `epoch`, oldest first."""
+        return snapshot_name.of_all_attempts(self._names(), epoch)
+
+    def readable(self, name: SnapshotName) -> Manifest | None:
+        """A snapshot, if it is still there and not damaged. It is not kept in mind."""
+        try:
+            return self._load(name)
+        except SnapshotCorrupt:
+            return None
 
     def _readable(self, names: Iterable[SnapshotName]) -> Iterator[Manifest]:
         """Those of them that are still there; a damaged one is passed over and noted in `corrupt`."""
@@ -276,6 +288,12 @@ class SnapshotStore:
         known = self._manifests.get(name)
         if known is not None:
             return known
+        found = self._load(name)
+        if found is not None:
+            self._manifests[name] = found
+        return found
+
+    def _load(self, name: SnapshotName) -> Manifest | None:
         path = f"{_MANIFESTS}/{name}"
         try:
             data = self._folder.read(path)
@@ -285,7 +303,6 @@ class SnapshotStore:
         manifest = Manifest.from_bytes(data, where)
         if manifest.name != name:
             raise SnapshotCorrupt(f"the snapshot manifest {where} says that it is {manifest.name}")
-        self._manifests[name] = manifest
         return manifest
 
     def restore(self, manifest: Manifest, directory: str, *, beside: str | None = None) -> None:
@@ -426,7 +443,7 @@ class SnapshotStore:
             self._manifests.pop(name, None)
 
     def _prune(self, newest: SnapshotName) -> None:
-        unwanted = snapshot_name.superseded(self._names(), newest)
+        unwanted = snapshot_name.superseded(self._names(), newest, self._kept_from)
         self._drop(unwanted)
         if unwanted:
             self._collect()

@@ -14,9 +14,10 @@ from typing import Any, Final, TypeAlias, TypeVar
 from clonos.errors import ProtocolError
 from clonos.protocol.fence import Generation
 from clonos.protocol.ids import NO_EPOCH, Epoch, LogOffset, Origin
-from clonos.protocol.recovery.coordinated.rounds import Rounds, StoredRound
 from clonos.protocol.recovery.marker import NO_ROUND, Round
+from clonos.protocol.recovery.rollback.rounds import Rounds, StoredRound
 from clonos.wire.json_fields import epoch_of, generation_in, origin_of, text, whole
+from clonos.wire.safe_points import pack_safe, parse_safe
 from clonos.wire.server_status import ServerStatus, parse_status
 from clonos.wire.truncation_points import pack_points, parse_points
 
@@ -125,7 +126,7 @@ def pack_request(request: AdminRequest) -> dict[str, Any]:
             said = {"generation": generation}
         case ExchangeRounds(generation, rounds):
             said = {"generation": generation, "begun": rounds.begun, "complete": list(rounds.complete)}
-            said |= {"committed": rounds.committed}
+            said |= {"committed": rounds.committed, "safe": pack_safe(rounds.safe)}
         case SetHolders(addresses):
             said = {"addresses": list(addresses)}
         case ReportFailure((node, instance), generation, epoch, error, message):
@@ -190,6 +191,7 @@ def _parse_exchange_rounds(said: Mapping[str, Any]) -> ExchangeRounds:
         Round(whole(said, "begun", _REQUEST)),
         StoredRound(_epoch_or_none(inside), Round(round)),
         _epoch_or_none(said.get("committed")),
+        parse_safe(said.get("safe", []), _REQUEST),
     )
     return ExchangeRounds(generation_in(said, _REQUEST), rounds)
 

@@ -243,6 +243,19 @@ def read_frame(sock: socket.socket, limit: int = MAX_LENGTH) -> Frame | None:
     return Frame(kind, body)
 
 
+def frame_of(packed: Buffer) -> Frame:
+    """A frame that was kept as one piece of bytes. Raises ProtocolError where it is not whole."""
+    view = memoryview(packed)
+    if view.nbytes < HEADER.size:
+        raise ProtocolError(f"a frame of {view.nbytes} bytes is shorter than its header")
+    length, number, crc = HEADER.unpack_from(view)
+    kind, body = _check_header(length, number, MAX_LENGTH), view[HEADER.size :]
+    if body.nbytes != length - _OVERHEAD:
+        raise ProtocolError(f"a frame announces {length} bytes and has {body.nbytes + _OVERHEAD}")
+    _check_crc(kind, crc, body)
+    return Frame(kind, body)
+
+
 class FrameWriter:
     """What is still to be sent on one socket. Never copies a large payload; resumes after partial writes."""
 

@@ -7,10 +7,10 @@ from hypothesis import given, strategies as st
 from clonos.protocol.engine.output_commit import Write
 from clonos.protocol.ids import NO_EPOCH, Epoch, Origin
 from clonos.protocol.ingestion import Ingested
-from clonos.protocol.recovery.coordinated.held_output import HeldOutput, SinkCheckpoint
-from clonos.protocol.recovery.coordinated.rounds import Rounds, StoredRound
-from clonos.protocol.recovery.coordinated.sink_progress import SinkEnd, with_held
 from clonos.protocol.recovery.marker import Round
+from clonos.protocol.recovery.rollback.held_output import HeldOutput, SinkCheckpoint
+from clonos.protocol.recovery.rollback.rounds import Rounds, StoredRound
+from clonos.protocol.recovery.rollback.sink_progress import SinkEnd, with_held
 
 CHANNEL = 2
 
@@ -29,24 +29,28 @@ def numbers(shown: Write | None) -> list[str]:
     return [] if shown is None else shown.ids
 
 
+def taken(held: HeldOutput, rounds: Rounds) -> Write | None:
+    return held.take(rounds.committed, rounds.safe_for(Origin.of(4, 0)))
+
+
 def test_rows_are_seen_with_their_round() -> None:
     held = HeldOutput()
     held.hold(write(1, 2), Epoch(0))
     held.mark(marked(0, 1))
     held.hold(write(3), Epoch(0))
-    assert held.take(Rounds(Round(1))) is None
-    shown = held.take(Rounds(Round(2), marked(0, 1)))
+    assert taken(held, Rounds(Round(1))) is None
+    shown = taken(held, Rounds(Round(2), marked(0, 1)))
     assert numbers(shown) == ["2-0-1", "2-0-2"] and held.rows == 1
     held.mark(marked(0, 2))
-    assert numbers(held.take(Rounds(Round(3), marked(0, 3)))) == ["2-0-3"], "a later round has it, too"
+    assert numbers(taken(held, Rounds(Round(3), marked(0, 3)))) == ["2-0-3"], "a later round has it, too"
 
 
 def test_rows_are_seen_with_their_epoch() -> None:
     held = HeldOutput()
     held.hold(write(1), Epoch(0))
     held.hold(write(2), Epoch(1))
-    assert numbers(held.take(Rounds(committed=Epoch(0)))) == ["2-0-1"]
-    assert held.take(Rounds(committed=Epoch(0))) is None
+    assert numbers(taken(held, Rounds(committed=Epoch(0)))) == ["2-0-1"]
+    assert taken(held, Rounds(committed=Epoch(0))) is None
     assert numbers(held.take_all()) == ["2-0-2"]
 
 
@@ -55,15 +59,15 @@ def test_a_round_that_was_complete_in_an_earlier_epoch_shows_nothing_of_a_later_
     held = HeldOutput()
     held.hold(write(1), Epoch(0))
     held.mark(marked(1, 1))
-    assert held.take(Rounds(Round(1), marked(0, 1))) is None
-    assert numbers(held.take(Rounds(Round(2), marked(1, 2)))) == ["2-0-1"]
+    assert taken(held, Rounds(Round(1), marked(0, 1))) is None
+    assert numbers(taken(held, Rounds(Round(2), marked(1, 2)))) == ["2-0-1"]
 
 
 def test_what_is_shown_together_is_one_write() -> None:
     held = HeldOutput()
     held.hold(write(1, 2), Epoch(0))
     held.hold(write(5), Epoch(0))
-    shown = held.take(Rounds(committed=Epoch(0)))
+    shown = taken(held, Rounds(committed=Epoch(0)))
     assert shown == Write(
         [("row 1",), ("row 2",), ("row 5",)],
         ["2-0-1", "2-0-2", "2-0-5"],
@@ -92,7 +96,7 @@ def test_whatever_is_said_rows_come_in_their_order_and_once(
         epoch += ends
     seen: list[str] = []
     for inside, complete, committed in says:
-        seen += numbers(held.take(Rounds(Round(9), marked(inside, complete), Epoch(committed))))
+        seen += numbers(taken(held, Rounds(Round(9), marked(inside, complete), Epoch(committed))))
         restored = HeldOutput(held.writes)  # a process ends, and another goes on from the checkpoint
         restored.seen({CHANNEL: len(seen)})
         assert restored.writes == held.writes

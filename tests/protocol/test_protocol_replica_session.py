@@ -22,7 +22,7 @@ from clonos.protocol.engine.instance import Bundle
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Origin
 from clonos.protocol.messages import End, Follow, Promote, Tick
-from clonos.protocol.recovery.coordinated.rounds import Rounds
+from clonos.protocol.recovery.rollback.rounds import Rounds
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.replica_session import ReplicaSession, may_be_retried
 from clonos.protocol.roles.steps import Steps, carry_out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import product
 
 import pytest
@@ -9,8 +10,9 @@ from hypothesis import given, strategies as st
 
 from clonos.errors import CheckpointMismatch
 from clonos.protocol.ids import LOG_BEGIN, Epoch, Origin, OutputNumber
-from clonos.protocol.line.recovery_line import Point, RecoveryLine, Standing
+from clonos.protocol.line.recovery_line import Point, RecoveryLine, Standing, first_unread
 from clonos.protocol.line.rollback_line import rollback_line
+from clonos.protocol.recovery.recovery_kind import RecoveryKind
 from clonos.protocol.topology import Node, NodeKind, Topology
 
 CHAIN = Topology(
@@ -44,10 +46,18 @@ def sink(name: str, reached: int) -> Point:
 BASES = {FIRST: first("a", 2), SECOND: second("b", 2, 2), SINK: sink("c", 2)}
 
 
-def line(inside: dict[Origin, list[Point]], visible: int, *, resumes: bool = True) -> RecoveryLine:
+def line(
+    inside: dict[Origin, list[Point]],
+    visible: int,
+    *,
+    resumes: bool = True,
+    recovery: RecoveryKind = RecoveryKind.COORDINATED,
+) -> RecoveryLine:
     standings = {origin: Standing(base, inside.get(origin, [])) for origin, base in BASES.items()}
     cursors = {SINK: {SECOND.channel: visible}}
-    return rollback_line(CHAIN, standings, cursors, generation=2, epoch=Epoch(1), resumes=resumes)
+    return rollback_line(
+        CHAIN, standings, cursors, generation=2, epoch=Epoch(1), resumes=resumes, recovery=recovery
+    )
 
 
 def names(found: RecoveryLine) -> dict[Origin, str]:
@@ -90,7 +100,15 @@ def test_after_the_epoch_has_ended_as_the_hint_says_another_program_begins() -> 
     ended = {FIRST: first("a", 5), SECOND: second("b", 5, 4), SINK: sink("c", 4)}
     standings = {origin: Standing(base) for origin, base in ended.items()}
     cursors = {SINK: {SECOND.channel: 4}}
-    found = rollback_line(CHAIN, standings, cursors, generation=3, epoch=Epoch(2), resumes=False)
+    found = rollback_line(
+        CHAIN,
+        standings,
+        cursors,
+        generation=3,
+        epoch=Epoch(2),
+        resumes=False,
+        recovery=RecoveryKind.COORDINATED,
+    )
     assert names(found) == {}
 
 
@@ -99,7 +117,15 @@ def test_rows_that_came_from_a_source_may_be_shown_again() -> None:
     direct = Topology((Node(1, NodeKind.SOURCE, "in", 0), Node(2, NodeKind.SINK, "out", 1, (1,))))
     standings = {Origin.of(2, 0): Standing()}
     cursors = {Origin.of(2, 0): {SOURCE: 9}}
-    rollback_line(direct, standings, cursors, generation=2, epoch=Epoch(1), resumes=True)
+    rollback_line(
+        direct,
+        standings,
+        cursors,
+        generation=2,
+        epoch=Epoch(1),
+        resumes=True,
+        recovery=RecoveryKind.COORDINATED,
+    )
 
 
 rising = st.lists(st.integers(0, 3), max_size=4).map(
@@ -111,7 +137,29 @@ rising = st.lists(st.integers(0, 3), max_size=4).map(
 def test_it_is_the_newest_line_of_which_nothing_is_lost_and_nothing_orphan(
     sent: list[int], taken: list[int], passed: list[int], held: list[int]
 ) -> None:
-    points = {
+    points = _points(sent, taken, passed, held)
+    newest = _newest(points, lambda sent, reached: sent == reached)
+    assert names(line(points, 0)) == {origin: point.name for origin, point in newest.items()}
+
+
+@given(sent=rising, taken=rising, passed=rising, held=rising)
+def test_where_senders_keep_what_they_have_sent_nothing_is_orphan_and_the_rest_is_sent_again(
+    sent: list[int], taken: list[int], passed: list[int], held: list[int]
+) -> None:
+    points = _points(sent, taken, passed, held)
+    newest = _newest(points, lambda sent, reached: sent >= reached)
+    found = line(points, 0, recovery=RecoveryKind.UNCOORDINATED)
+    assert names(found) == {origin: point.name for origin, point in newest.items()}
+    begins = {**BASES, **newest}
+    for sender, reader in ((FIRST, SECOND), (SECOND, SINK)):
+        if sender in newest:
+            assert found.resumes[sender].unread == begins[reader].reached[sender.channel] + 1
+
+
+def _points(
+    sent: list[int], taken: list[int], passed: list[int], held: list[int]
+) -> dict[Origin, list[Point]]:
+    return {
         FIRST: [first(f"a{at}", 2 + number) for at, number in enumerate(sent)],
         SECOND: [
             second(f"b{at}", 2 + had, 2 + gave)
@@ -119,20 +167,29 @@ def test_it_is_the_newest_line_of_which_nothing_is_lost_and_nothing_orphan(
         ],
         SINK: [sink(f"c{at}", 2 + number) for at, number in enumerate(held)],
     }
+
+
+def _newest(points: dict[Origin, list[Point]], fits: Callable[[int, int], bool]) -> dict[Origin, Point]:
+    """Of all lines whose channels fit, the newest, by the definition: those that begin inside the epoch."""
     choices = {origin: [BASES[origin], *points[origin]] for origin in BASES}
-    consistent = [
-        picked
-        for picked in product(*(range(len(choices[origin])) for origin in BASES))
-        if _fits({origin: choices[origin][at] for origin, at in zip(BASES, picked, strict=True)})
-    ]
+    consistent = []
+    for picked in product(*(range(len(choices[origin])) for origin in BASES)):
+        chosen = {origin: choices[origin][at] for origin, at in zip(BASES, picked, strict=True)}
+        if all(
+            fits(chosen[sender].sent[0], chosen[reader].reached[sender.channel])
+            for sender, reader in ((FIRST, SECOND), (SECOND, SINK))
+        ):
+            consistent.append(picked)
     newest = tuple(max(each) for each in zip(*consistent, strict=True))
-    found = names(line(points, 0))
-    assert newest in consistent
-    assert {origin: choices[origin][at].name for origin, at in zip(BASES, newest, strict=True) if at} == found
+    assert newest in consistent, "there is one newest line"
+    return {origin: choices[origin][at] for origin, at in zip(BASES, newest, strict=True) if at}
 
 
-def _fits(chosen: dict[Origin, Point]) -> bool:
-    return (
-        chosen[FIRST].sent[0] == chosen[SECOND].reached[FIRST.channel]
-        and chosen[SECOND].sent[0] == chosen[SINK].reached[SECOND.channel]
+def test_rows_of_one_reader_are_not_sent_again_for_the_sake_of_another() -> None:
+    assert first_unread({0: OutputNumber(9), 1: OutputNumber(4)}, [6, 4]) == 7
+    assert first_unread({0: OutputNumber(9), 1: OutputNumber(4)}, [9, 2]) == 3
+    assert first_unread({0: OutputNumber(9), 1: OutputNumber(4)}, [9, 4]) == 10, "none lacks any"
+    assert first_unread({}, [-1]) == 1
+    assert first_unread({0: OutputNumber(9), 5: OutputNumber(12)}, [9]) == 13, (
+        "a reader that is not there any more"
     )

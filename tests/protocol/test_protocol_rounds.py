@@ -7,15 +7,16 @@ from random import Random
 import pytest
 from hypothesis import given, strategies as st
 
-from clonos.protocol.ids import NO_EPOCH, Epoch, Origin
-from clonos.protocol.recovery.coordinated.round_relay import RoundRelay
-from clonos.protocol.recovery.coordinated.rounds import (
+from clonos.protocol.ids import NO_EPOCH, Epoch, Origin, OutputNumber
+from clonos.protocol.recovery.coordinated.round_coordinator import RoundCoordinator
+from clonos.protocol.recovery.marker import NO_ROUND, Round
+from clonos.protocol.recovery.rollback.round_relay import RoundRelay
+from clonos.protocol.recovery.rollback.rounds import (
     NOTHING_STORED,
-    RoundCoordinator,
     Rounds,
+    SafePoint,
     StoredRound,
 )
-from clonos.protocol.recovery.marker import NO_ROUND, Round
 
 ONE, TWO = Origin.of(2, 0), Origin.of(3, 0)
 BOTH = [ONE, TWO]
@@ -117,3 +118,14 @@ def test_a_server_keeps_what_is_said_of_the_newest_start() -> None:
     assert relay.stored_of(1) == {}
     assert relay.say(3, Rounds(Round(1)))
     assert relay.stored_of(3) == {}, "rounds are numbered anew in each start"
+
+
+def test_of_two_safe_lines_the_later_point_of_each_instance_counts() -> None:
+    def safe(epoch: int, number: int, unread: int) -> SafePoint:
+        return SafePoint(StoredRound(Epoch(epoch), Round(number)), OutputNumber(unread))
+
+    one, other = Rounds(safe={ONE: safe(0, 4, 7)}), Rounds(safe={ONE: safe(0, 2, 5), TWO: safe(0, 1, 0)})
+    both = one.newest(other)
+    assert both.safe == {ONE: safe(0, 4, 7), TWO: safe(0, 1, 0)} == other.newest(one).safe
+    assert both.safe_for(TWO) == (0, 1) and Rounds().safe_for(TWO) == NOTHING_STORED
+    assert Rounds(complete=StoredRound(Epoch(1), Round(3))).newest(both).safe_for(ONE) == (1, 3)

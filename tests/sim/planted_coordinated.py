@@ -9,21 +9,24 @@ from typing import Any
 import pytest
 from planted import CRASHES, OTHERS, RESTARTS, Planted
 
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import Epoch, Origin
 from clonos.protocol.line import rollback_line
 from clonos.protocol.ports import Bundle
+from clonos.protocol.recovery.coordinated import round_coordinator
 from clonos.protocol.recovery.coordinated.alignment import Alignment
-from clonos.protocol.recovery.coordinated.held_output import HeldOutput, HeldWrite, SinkCheckpoint
-from clonos.protocol.recovery.coordinated.rounds import RoundCoordinator, Rounds, StoredRound
+from clonos.protocol.recovery.coordinated.round_coordinator import RoundCoordinator
 from clonos.protocol.recovery.marker import Marker
 from clonos.protocol.recovery.policy import Checkpoint, Decision
+from clonos.protocol.recovery.recovery_kind import RecoveryKind
+from clonos.protocol.recovery.rollback.held_output import HeldOutput, HeldWrite, SinkCheckpoint
+from clonos.protocol.recovery.rollback.rounds import StoredRound
 from clonos.protocol.roles import holding_sink_session, operator_session, query_coordinator
 from clonos.protocol.roles.holding_sink_session import HoldingSinkSession
 from clonos.sim import coordinator
 from clonos.sim.checkpoint import SnapshotStore
 from clonos.sim.commits import Commits
-from clonos.sim.coordinated_plan import coordinated
 from clonos.sim.plan import Fault, Plan
+from clonos.sim.rollback_plan import rolled_back
 
 Patch = pytest.MonkeyPatch
 
@@ -56,13 +59,13 @@ def what_is_held_when_an_epoch_ends_is_lost(patch: Patch) -> None:
 
 
 def output_is_seen_at_once(patch: Patch) -> None:
-    patch.setattr(HeldWrite, "may_be_seen", lambda self, rounds: True)
+    patch.setattr(HeldWrite, "may_be_seen", lambda self, committed, safe: True)
 
 
 def rounds_are_told_from_each_other_by_their_number_alone(patch: Patch) -> None:
-    def may_be_seen(self: HeldWrite, rounds: Rounds) -> bool:
-        known = self.before is not None and self.before.round <= rounds.complete.round
-        return self.epoch <= rounds.committed or known
+    def may_be_seen(self: HeldWrite, committed: Epoch, safe: StoredRound) -> bool:
+        known = self.before is not None and self.before.round <= safe.round
+        return self.epoch <= committed or known
 
     patch.setattr(HeldWrite, "may_be_seen", may_be_seen)
 
@@ -85,9 +88,7 @@ def round_is_complete_without_the_sinks(patch: Patch) -> None:
 
 
 def round_is_complete_before_the_epoch_before_it_has_committed(patch: Patch) -> None:
-    from clonos.protocol.recovery.coordinated import rounds
-
-    patch.setattr(rounds, "epoch_before", lambda epoch: -1)
+    patch.setattr(round_coordinator, "epoch_before", lambda epoch: -1)
 
 
 def round_is_complete_although_an_epoch_ended_in_it(patch: Patch) -> None:
@@ -104,7 +105,7 @@ def instance_that_has_received_what_was_not_sent_is_in_the_line(patch: Patch) ->
     real = rollback_line.recovery_line
 
     def recovery_line(*given: Any, **named: Any) -> Any:
-        return real(*given, **{**named, "senders_repeat": True})
+        return real(*given, **{**named, "recovery": RecoveryKind.CAUSAL})
 
     patch.setattr(rollback_line, "recovery_line", recovery_line)
 
@@ -168,7 +169,7 @@ class PlantedCoordinated(Planted):
     """Its runs have coordinated checkpoints."""
 
     def plan(self, plan: Plan) -> Plan:
-        return coordinated(super().plan(plan))
+        return rolled_back(super().plan(plan), RecoveryKind.COORDINATED)
 
 
 def of(plant: Any, *, first: int = 0, rates: Mapping[Fault, float] = CRASHES, **changes: Any) -> Planted:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
-from clonos.sim.command import run_coordinated
-from clonos.sim.coordinated_plan import coordinated
-from clonos.sim.plan import draw_plan
+from clonos.protocol.recovery.recovery_kind import RecoveryKind
+from clonos.sim.command import run_rolled_back
+from clonos.sim.plan import Plan, draw_plan
+from clonos.sim.rollback_plan import rolled_back
 from clonos.sim.run import Report, run
 
 FEW = 200
@@ -28,15 +30,19 @@ KEPT = {
 """Seeds that were wrong once, and why."""
 
 
+def coordinated(plan: Plan) -> Plan:
+    return rolled_back(plan, RecoveryKind.COORDINATED)
+
+
 def right(seed: int) -> Report:
-    report = run_coordinated(seed)
+    report = run_rolled_back(RecoveryKind.COORDINATED, seed)
     assert report.right, str(report)
     return report
 
 
 def test_every_seed_is_right() -> None:
     with ProcessPoolExecutor(PROCESSES) as pool:
-        reports = list(pool.map(run_coordinated, range(FEW), chunksize=10))
+        reports = list(pool.map(partial(run_rolled_back, RecoveryKind.COORDINATED), range(FEW), chunksize=10))
     wrong = [str(report) for report in reports if not report.right]
     assert not wrong, "\n".join(wrong)
     assert sum(report.outcome == "exact" for report in reports) > 0.9 * FEW
@@ -58,5 +64,7 @@ def test_without_faults_every_run_is_exact() -> None:
 @pytest.mark.soak
 def test_many_seeds_are_right() -> None:
     with ProcessPoolExecutor(os.cpu_count()) as pool:
-        for report in pool.map(run_coordinated, range(FEW, 100_000), chunksize=25):
+        for report in pool.map(
+            partial(run_rolled_back, RecoveryKind.COORDINATED), range(FEW, 100_000), chunksize=25
+        ):
             assert report.right, str(report)

@@ -8,6 +8,7 @@ from planted_batches import BATCHES
 from planted_calls import CALLS
 from planted_commits import COMMITS
 from planted_coordinated import COORDINATED
+from planted_uncoordinated import UNCOORDINATED
 from planted_counters import COUNTERS
 from planted_disks import DISKS
 from planted_event_time import EVENT_TIME
@@ -53,6 +54,7 @@ PLANTED = {
     **CALLS,
     **INGESTION,
     **COORDINATED,
+    **UNCOORDINATED,
 }
 
 

@@ -7,8 +7,8 @@ import threading
 from typing import Any
 
 from clonos.protocol.ids import Origin
-from clonos.protocol.recovery.coordinated.rounds import Rounds
 from clonos.protocol.recovery.marker import Round
+from clonos.protocol.recovery.rollback.rounds import Rounds
 from clonos_standby.replica.process import Replica
 from clonos_standby.server.control import pair
 from clonos_standby.server.control_messages import Assign, RoundsSaid, pack_control

@@ -11,8 +11,8 @@ from clonos.errors import ProtocolError
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Epoch, Origin
 from clonos.protocol.recovery.causal.replacement import Failover
-from clonos.protocol.recovery.coordinated.rounds import Rounds, StoredRound
 from clonos.protocol.recovery.marker import Round
+from clonos.protocol.recovery.rollback.rounds import Rounds, StoredRound
 from clonos.protocol.roles.death import Ending, classify_death
 from clonos.wire.messages import Hello
 from clonos_standby.server.control_messages import (

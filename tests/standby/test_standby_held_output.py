@@ -16,9 +16,9 @@ from clonos.protocol.engine.output_commit import Write
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Epoch
 from clonos.protocol.ingestion import Ingested
-from clonos.protocol.recovery.coordinated.held_output import HeldWrite, SinkCheckpoint
-from clonos.protocol.recovery.coordinated.rounds import StoredRound
 from clonos.protocol.recovery.marker import Round
+from clonos.protocol.recovery.rollback.held_output import HeldWrite, SinkCheckpoint
+from clonos.protocol.recovery.rollback.rounds import StoredRound
 from clonos.storage.snapshots import SnapshotStore
 from clonos_standby.replica import snapshot_metadata as metadata
 from clonos_standby.replica.held_output_codec import decode_held, decode_meta, encode_held, encode_meta

@@ -10,8 +10,8 @@ from server_status import said
 
 from clonos.errors import ProtocolError
 from clonos.protocol.ids import Epoch, Origin
-from clonos.protocol.recovery.coordinated.rounds import Rounds, StoredRound
 from clonos.protocol.recovery.marker import Round
+from clonos.protocol.recovery.rollback.rounds import Rounds, StoredRound
 from clonos.wire.admin_messages import (
     AdminAnswer,
     AdminRequest,

@@ -26,14 +26,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, TypedDict, overload
 
 from clonos.errors import CheckpointMismatch, SnapshotCorrupt, Where
 from clonos.protocol.engine.instance_snapshot import still_awaited
 from clonos.protocol.fence import Generation, generation_of
-from clonos.protocol.ids import LOG_BEGIN, Epoch, LogOffset, Origin, OutputNumber, channel_origin
+from clonos.protocol.ids import LOG_BEGIN, NO_OUTPUT, Epoch, LogOffset, Origin, OutputNumber, channel_origin
 from clonos.protocol.line.consistent_line import RestartPoint, newest_consistent_line
 from clonos.protocol.line.snapshot_name import Since, SnapshotName
+from clonos.protocol.recovery.recovery_kind import RecoveryKind
 from clonos.protocol.topology import Node, NodeKind, Topology
 
 _NOWHERE: Final = -1
@@ -69,10 +71,12 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Where one instance begins, and up to where on every channel it is ahead of what will be sent to it."""
+    """Where one instance begins, and up to where on every channel it is ahead of what will be sent to it. Where it has
+    kept what it sent, rows from `unread` on are in its log that a reader lacks."""
 
     name: str
     awaited_input: Mapping[int, int] = field(default_factory=dict)
+    unread: OutputNumber | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,14 +162,12 @@ def recovery_line(
     *,
     generation: Generation,
     epoch: Epoch,
-    senders_repeat: bool = True,
+    recovery: RecoveryKind = RecoveryKind.CAUSAL,
 ) -> RecoveryLine:
     """`cursors` are the sinks' by channel; one that is not known counts as one that has nothing. A sink that begins at
-    a snapshot, too, is among the `standings`. Where `senders_repeat` not what they have sent, a snapshot that has
+    a snapshot, too, is among the `standings`. Where senders do not repeat what they have sent, a snapshot that has
     received it does not go with their beginning before it."""
-    line = newest_consistent_line(
-        _restart_points(topology, standings, cursors, senders_repeat=senders_repeat)
-    )
+    line = newest_consistent_line(_restart_points(topology, standings, cursors, recovery))
     chosen = {
         origin: standing.inside[line[origin.channel] - 1]
         for origin, standing in standings.items()
@@ -185,23 +187,37 @@ def recovery_line(
         ahead = {channel: point.reached[channel] for channel in will_not_come}
         return still_awaited(ahead, will_not_come)
 
+    def reached(receiver: Origin) -> Mapping[int, int]:
+        return chosen[receiver].reached if receiver in chosen else standings[receiver].reached
+
+    def unread(origin: Origin, point: Point) -> OutputNumber | None:
+        if not recovery.logs_messages:
+            return None
+        receivers = topology.receivers(origin.node)
+        return first_unread(point.sent, [reached(each).get(origin.channel, -1) for each in receivers])
+
     return RecoveryLine(
         generation,
         epoch,
-        {origin: Resume(point.name, awaited_input(origin, point)) for origin, point in chosen.items()},
+        {
+            origin: Resume(point.name, awaited_input(origin, point), unread(origin, point))
+            for origin, point in chosen.items()
+        },
         **beginnings({origin: one.base for origin, one in standings.items() if one.base is not None}),
         needs=_needs(chosen.values()),
     )
 
 
 class _RestartPoints(Sequence[RestartPoint]):
-    """Of one instance: the end of the last committed epoch, and its snapshots since. Nothing of what it has sent is
-    kept; all of it is repeated. A snapshot has a position for each of many channels, so only the one that was looked
-    at last is there."""
+    """Of one instance: the end of the last committed epoch, and its snapshots since. A snapshot has a position for each
+    of many channels, so only the one that was looked at last is there."""
 
-    def __init__(self, standing: Standing, receivers: Sequence[int], senders: Collection[int] = ()) -> None:
-        """`senders` are those that do not repeat what they have sent."""
+    def __init__(
+        self, standing: Standing, receivers: Sequence[int], senders: Collection[int], *, keeps_sent: bool
+    ) -> None:
+        """`senders` are those that do not repeat what they have sent; `keeps_sent`: it has a log of what it has."""
         self._standing, self._receivers, self._senders = standing, receivers, senders
+        self._keeps_sent = keeps_sent
         self._last = 0, self._make(0)
 
     def __len__(self) -> int:
@@ -225,7 +241,7 @@ class _RestartPoints(Sequence[RestartPoint]):
         point = self._standing.inside[number - 1]
         sent = self._by_receiver(point.sent)
         new = {sender: at for sender, at in point.reached.items() if sender in self._senders}
-        return RestartPoint(point.reached, sent, unkept=sent, unrepeatable=new)
+        return RestartPoint(point.reached, sent, unkept={} if self._keeps_sent else sent, unrepeatable=new)
 
     def _by_receiver(self, sent: Mapping[int, OutputNumber]) -> dict[int, int]:
         known = len(self._receivers)
@@ -238,28 +254,29 @@ def _restart_points(
     topology: Topology,
     standings: Mapping[Origin, Standing],
     cursors: Mapping[Origin, Mapping[int, int]],
-    *,
-    senders_repeat: bool,
+    recovery: RecoveryKind,
 ) -> dict[int, Sequence[RestartPoint]]:
     """Of all instances by their channels, receivers first."""
     unrepeated = frozenset(
-        () if senders_repeat else (origin.channel for origin in topology.instances(NodeKind.OPERATOR))
+        () if recovery.repeats else (origin.channel for origin in topology.instances(NodeKind.OPERATOR))
     )
+    points = partial(_RestartPoints, senders=unrepeated, keeps_sent=recovery.logs_messages)
     found: dict[int, Sequence[RestartPoint]] = {
-        origin.channel: _RestartPoints(standings[origin], (), unrepeated)
-        if origin in standings
-        else [RestartPoint(reached)]
+        origin.channel: points(standings[origin], ()) if origin in standings else [RestartPoint(reached)]
         for origin, reached in cursors.items()
     }
     for node in _receivers_first(topology):
-        receivers = [
-            Origin.of(reader.number, instance).channel
-            for reader in topology.downstream(node.number)
-            for instance in range(reader.parallelism)
-        ]
+        receivers = [receiver.channel for receiver in topology.receivers(node.number)]
         for origin in (Origin.of(node.number, instance) for instance in range(node.parallelism)):
-            found[origin.channel] = _RestartPoints(standings.get(origin, Standing()), receivers, unrepeated)
+            found[origin.channel] = points(standings.get(origin, Standing()), receivers)
     return found
+
+
+def first_unread(sent: Mapping[int, OutputNumber], reached: Sequence[int]) -> OutputNumber:
+    """Of what an instance has sent, by destination up to which row, the first row that a reader lacks: by destination,
+    `reached` is the last that it has. Behind the last row where none lacks any."""
+    lacking = [reached[to] + 1 for to, number in sent.items() if to < len(reached) and reached[to] < number]
+    return OutputNumber(min(lacking, default=max(sent.values(), default=NO_OUTPUT) + 1))
 
 
 def _needs(points: Iterable[Point]) -> dict[Origin, LogOffset]:

@@ -1,8 +1,8 @@
 """Where all instances go back to together, where none repeats what it did.
 
-The line is the newest consistent one through checkpoints of which nothing is lost and nothing is orphan
-(`consistent_line`): with coordinated checkpoints that is the last complete round. A sink begins there, too, with what
-it holds (`protocol.recovery.coordinated.held_output`).
+The line is the newest consistent one through checkpoints of which nothing is orphan, and, unless senders keep what they
+have sent, nothing is lost (`consistent_line`): with coordinated checkpoints that is the last complete round. A sink
+begins there, too, with what it holds (`protocol.recovery.rollback.held_output`).
 
 The output rule is checked here: what is visible may not lie behind the line, since what is made again may be something
 else. That it does can only be where a part of the checkpoint is older than another, or was made by another program.
@@ -16,6 +16,7 @@ from clonos.errors import CheckpointMismatch
 from clonos.protocol.fence import Generation
 from clonos.protocol.ids import Epoch, Origin, channel_origin
 from clonos.protocol.line.recovery_line import RecoveryLine, Standing, beginnings, recovery_line
+from clonos.protocol.recovery.recovery_kind import RecoveryKind
 from clonos.protocol.topology import NodeKind, Topology
 
 Cursors = Mapping[Origin, Mapping[int, int]]
@@ -30,13 +31,14 @@ def rollback_line(
     generation: Generation,
     epoch: Epoch,
     resumes: bool,
+    recovery: RecoveryKind,
 ) -> RecoveryLine:
     """`standings` are those of operators' and sinks' instances, `resumes`: whether they may begin inside the epoch.
     Raises CheckpointMismatch."""
     if resumes:
         sinks = {origin: standings[origin].reached for origin in topology.instances(NodeKind.SINK)}
         line = recovery_line(
-            topology, standings, sinks, generation=generation, epoch=epoch, senders_repeat=False
+            topology, standings, sinks, generation=generation, epoch=epoch, recovery=recovery
         )
     else:
         bases = {origin: one.base for origin, one in standings.items() if one.base is not None}

@@ -130,15 +130,17 @@ def of_all_attempts(names: Names, epoch: Epoch) -> list[SnapshotName]:
     return sorted(name for name in names if name.epoch == epoch and not name.final)
 
 
-def superseded(names: Names, newest: SnapshotName) -> list[SnapshotName]:
+def superseded(names: Names, newest: SnapshotName, kept_from: int | None = None) -> list[SnapshotName]:
     """What may go when `newest` has become durable. Of those inside an epoch a replacement needs the last, and the one
     before may just be being restored; some older ones are kept for a recovery line, and the one that the attempt began
-    with."""
+    with. Where it is known from which number on a line may begin with them, `kept_from`, all of these are kept."""
     inside = sorted(
         name
         for name in names
         if name.epoch == newest.epoch and not name.final and not name.resumed and name.fence <= newest.fence
     )
+    if kept_from is not None:
+        return [name for name in inside if name.sequence < kept_from]
     return [name for name in inside[:-KEPT_INSIDE] if not is_kept(name.sequence, newest.sequence)]
 
 

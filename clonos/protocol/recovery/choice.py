@@ -9,12 +9,19 @@ from clonos.protocol.recovery.causal.policy import CausalPolicy
 from clonos.protocol.recovery.coordinated.alignment import Alignment
 from clonos.protocol.recovery.policy import InstancePolicy
 from clonos.protocol.recovery.recovery_kind import RecoveryKind
+from clonos.protocol.recovery.uncoordinated.independent_checkpoints import IndependentCheckpoints
 from clonos.protocol.topology import NodeKind, Topology
 
 
 def instance_policy(kind: RecoveryKind, senders: Collection[int]) -> InstancePolicy:
     """Of an instance in a new process. `senders` are the channels from other instances."""
-    return CausalPolicy() if kind is RecoveryKind.CAUSAL else Alignment(senders)
+    match kind:
+        case RecoveryKind.CAUSAL:
+            return CausalPolicy()
+        case RecoveryKind.COORDINATED:
+            return Alignment(senders)
+        case RecoveryKind.UNCOORDINATED:
+            return IndependentCheckpoints()
 
 
 def senders_of(topology: Topology, node: NodeId) -> frozenset[int]:

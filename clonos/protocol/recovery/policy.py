@@ -39,6 +39,11 @@ class InstancePolicy(ABC):
     def checkpoints_alone(self) -> bool:
         """Whether the instance takes checkpoints inside an epoch whenever its own work is reason enough."""
 
+    @property
+    @abstractmethod
+    def logs_messages(self) -> bool:
+        """Whether the instance keeps what it sends, as part of its state."""
+
     @abstractmethod
     def begin_epoch(self) -> None:
         """Input begins to come."""

@@ -1,6 +1,6 @@
 """What the process of a sink's instance does whose output may not be seen at once.
 
-It holds what it is sent (`protocol.recovery.coordinated.held_output`). Its checkpoint of a round, and of the end of an
+It holds what it is sent (`protocol.recovery.rollback.held_output`). Its checkpoint of a round, and of the end of an
 epoch, is how far it has come and what it holds. What may be seen is written in one atomic step as soon as the driver
 says so, also between two epochs.
 
@@ -19,13 +19,15 @@ from clonos.protocol.engine.output_commit import SinkInstance, Write
 from clonos.protocol.ids import NO_EPOCH, Epoch, LogOffset, Origin, epoch_before
 from clonos.protocol.line.recovery_line import RecoveryLine, Resume
 from clonos.protocol.line.snapshot_name import Since, SnapshotName, sequence_after
-from clonos.protocol.recovery.coordinated.held_output import HeldOutput, SinkCheckpoint
-from clonos.protocol.recovery.coordinated.rollback import check_replaceable
-from clonos.protocol.recovery.coordinated.rounds import Rounds, StoredRound
+from clonos.protocol.recovery.marker import Round
 from clonos.protocol.recovery.policy import Checkpoint, Decision, InstancePolicy
+from clonos.protocol.recovery.rollback.held_output import HeldOutput, SinkCheckpoint
+from clonos.protocol.recovery.rollback.replaceable import check_replaceable
+from clonos.protocol.recovery.rollback.rounds import Rounds, StoredRound
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.sink_session import SinkPorts, SinkSession
 from clonos.protocol.roles.snapshot_ports import SnapshotPorts
+from clonos.protocol.roles.snapshot_schedule import SnapshotLimits, SnapshotSchedule
 from clonos.protocol.roles.steps import Steps
 
 S = TypeVar("S")
@@ -53,16 +55,29 @@ class HoldingSinkPorts(SinkPorts, SnapshotPorts[S]):
 
     @abstractmethod
     def round_stored(self, stored: StoredRound) -> None:
-        """To the driver: the checkpoint of a round is durable."""
+        """To the driver: the checkpoint is durable."""
+
+    @abstractmethod
+    def steady_clock(self) -> float:
+        """Seconds."""
 
 
 class HoldingSinkSession(SinkSession, Generic[S]):
     """See the module."""
 
-    def __init__(self, name: str, origin: Origin, ports: HoldingSinkPorts[S], policy: InstancePolicy) -> None:
+    def __init__(
+        self,
+        name: str,
+        origin: Origin,
+        ports: HoldingSinkPorts[S],
+        policy: InstancePolicy,
+        limits: SnapshotLimits,
+    ) -> None:
         super().__init__(name, origin, ports)
         self._holding = ports
         self._policy = policy
+        self._schedule = SnapshotSchedule(limits, now=ports.steady_clock(), work=0)
+        self._has_moved = False  # since the last checkpoint
         self._rounds = Rounds()
         self._held = HeldOutput()
         self._is_there = False
@@ -91,15 +106,23 @@ class HoldingSinkSession(SinkSession, Generic[S]):
         yield from self._carry_out(self._policy.begin_round(self._rounds.open))
 
     def bundle(self, seq: int, records: Bundle, first: int | None = None) -> Steps:
+        self._has_moved = True
         yield from self._carry_out(self._policy.arrive(records))
         yield from self._ports.send_checkpointed(seq)
+        yield from self._checkpoint_if_due()
+
+    def tick(self) -> Steps:
+        yield from self._checkpoint_if_due()
 
     def hear_rounds(self, rounds: Rounds) -> Steps:
         self._rounds = self._rounds.newest(rounds)
         if self._is_open:
             yield from self._carry_out(self._policy.begin_round(self._rounds.open))
         if self._is_there:
-            yield from self._show(self._held.take(self._rounds))
+            safe = self._rounds.safe_for(self._origin)
+            if self._policy.logs_messages and safe.epoch == self.request.epoch:
+                self._holding.snapshots.keep_from(safe.round)
+            yield from self._show(self._held.take(self._rounds.committed, safe))
 
     def conduit_is_gone(self) -> None:
         self._is_open = False
@@ -147,6 +170,8 @@ class HoldingSinkSession(SinkSession, Generic[S]):
         self._held.seen(self._shown)
         self._begin(checkpoint.reached(self._shown))
         self._is_there = True
+        if self._policy.logs_messages:  # which of them a line may begin with, the driver says
+            ports.snapshots.keep_from(0)
         if resume is not None or checkpoint.epoch < line.epoch:
             yield from self._show(self._held.take_all())
 
@@ -169,14 +194,25 @@ class HoldingSinkSession(SinkSession, Generic[S]):
     def _carry_out(self, decisions: Iterator[Decision]) -> Steps:
         for decision in decisions:
             if isinstance(decision, Checkpoint):
-                marked = StoredRound(self.request.epoch, decision.round)
-                self._held.mark(marked)
-                yield from self._store(final=False)
-                self._holding.round_stored(marked)
+                yield from self._checkpoint(decision.round)
                 continue
             write = self._instance.take(decision)
             if write is not None:
                 self._held.hold(write, self.request.epoch)
+
+    def _checkpoint_if_due(self) -> Steps:
+        if not (self._policy.checkpoints_alone and self._has_moved and self._is_open):
+            return
+        if self._schedule.is_due(self._holding.steady_clock(), work=0):
+            yield from self._checkpoint(Round(self._sequence))
+
+    def _checkpoint(self, round: Round) -> Steps:
+        self._has_moved = False
+        self._schedule.begin(self._holding.steady_clock(), work=0)
+        marked = StoredRound(self.request.epoch, round)
+        self._held.mark(marked)
+        yield from self._store(final=False)
+        self._holding.round_stored(marked)
 
     def _store(self, *, final: bool) -> Steps:
         name = SnapshotName(self.request.epoch, self.request.fence, self._sequence, final)

@@ -78,7 +78,7 @@ class Incarnation(Generic[S]):
         damage_accepted: bool = False,
     ) -> None:
         self._name = name
-        self._origin = origin
+        self.origin = origin
         self._ports = ports
         self._instance_ports = instance_ports
         self._may_have_moved = may_have_moved
@@ -90,6 +90,9 @@ class Incarnation(Generic[S]):
         self._sequence = 0
         self._ended: SnapshotName | None = None
         self._drawn: RecoveryLine | None = None
+        self.unread: OutputNumber | None = (
+            None  # what it resumes with has sent rows from here on that a reader lacks
+        )
         self._since = LOG_BEGIN  # the log offset from which on this incarnation goes its own way
 
     @property
@@ -108,7 +111,7 @@ class Incarnation(Generic[S]):
 
     @property
     def where(self) -> Where:
-        return Where(self._name, self._origin.instance, self.request.epoch)
+        return Where(self._name, self.origin.instance, self.request.epoch)
 
     def serve(self, request: AttachRequest) -> Steps:
         """As the replica. What was recovered is not repeated before `open_epoch`."""
@@ -188,7 +191,7 @@ class Incarnation(Generic[S]):
     @property
     def begun(self) -> Since | None:
         """Which snapshots count in this start of the query."""
-        return self._line(self.request.generation).since(self._origin)
+        return self._line(self.request.generation).since(self.origin)
 
     def _line(self, generation: Generation) -> RecoveryLine:
         """It does not change once it is written."""
@@ -248,6 +251,7 @@ class Incarnation(Generic[S]):
         line = self._line(request.generation)
         line.check_epoch(request.epoch, self.where)
         resume = self._claim_and_clear(line)
+        self.unread = resume.unread if resume is not None else None
         found = self._choose(resume)
         yield from self._check_beginning(line, found)
         snapshot = self._return_to(found, resume)
@@ -308,7 +312,7 @@ class Incarnation(Generic[S]):
         self._claim()
         if not request.fresh:
             return None
-        resume = line.resume(self._origin, generation=request.generation, epoch=request.epoch)
+        resume = line.resume(self.origin, generation=request.generation, epoch=request.epoch)
         if resume is None:
             self._ports.discard_from(request.epoch)
         return resume
@@ -322,7 +326,7 @@ class Incarnation(Generic[S]):
         """
         request = self.request
         line.check_beginning(
-            self._origin, self._ports.candidate(found).log_offset if found is not None else None, self.where
+            self.origin, self._ports.candidate(found).log_offset if found is not None else None, self.where
         )
         if found is not None or request.epoch == line.epoch:
             return
@@ -331,8 +335,8 @@ class Incarnation(Generic[S]):
         while (record := self._ports.commit_record()) is None or record.epoch < request.epoch - 1:
             self._check_record_may_come(epoch_before(request.epoch))
             yield from self._ports.await_commit()
-        if self._origin in record.ends:
-            raise self._lost(f"epoch {record.epoch} with {record.ends[self._origin].snapshot}")
+        if self.origin in record.ends:
+            raise self._lost(f"epoch {record.epoch} with {record.ends[self.origin].snapshot}")
 
     def _check_record_may_come(self, epoch: Epoch) -> None:
         """Raises the driver's error where it has met one that keeps it from recording the commit."""
@@ -480,7 +484,7 @@ class Incarnation(Generic[S]):
         if request.standby or not request.fresh:
             return LOG_BEGIN
         line = self._line(request.generation)
-        return line.needed(self._origin, generation=request.generation, epoch=request.epoch)
+        return line.needed(self.origin, generation=request.generation, epoch=request.epoch)
 
     def _recover(self, snapshot: InstanceSnapshot | None, opened: OpenedLog, found: S | None) -> Steps:
         """The own log from the snapshot on, from every holder that may know it."""
@@ -489,7 +493,7 @@ class Incarnation(Generic[S]):
         settled, _ = self._settled()
         needed = self._needed_by_the_line()
         retrieval = retrieve(
-            self._origin,
+            self.origin,
             begins,
             opened,
             request.log,
@@ -513,7 +517,7 @@ class Incarnation(Generic[S]):
             self._ports.log_too_short()
         answers: list[HolderReply] = []
         if retrieval.ask_others or request.standby:
-            answers += yield from self._ports.ask(self._origin, retrieval.base)
+            answers += yield from self._ports.ask(self.origin, retrieval.base)
         if bound is not None:
             answers.append(HolderReply("the snapshot of the epoch's end", own=(bound.own_log,)))
         if found is not None and (ended := self._ports.candidate(found).own_log).segments:

@@ -14,8 +14,9 @@ from clonos.protocol.ids import Epoch, LogOffset, Origin, OutputNumber
 from clonos.protocol.line.snapshot_name import Since, SnapshotName
 from clonos.protocol.ports import Emit, Encoded, Row
 from clonos.protocol.recovery.causal.causal_log import Segment
-from clonos.protocol.recovery.coordinated.rounds import StoredRound
 from clonos.protocol.recovery.marker import Round
+from clonos.protocol.recovery.rollback.rounds import StoredRound
+from clonos.protocol.recovery.uncoordinated.sent_log import SentLog
 from clonos.protocol.roles.incarnation_ports import IncarnationPorts
 from clonos.protocol.roles.record_quarantine import QuarantinePorts
 from clonos.protocol.roles.steps import Steps
@@ -131,7 +132,12 @@ class OperatorPorts(IncarnationPorts[S], QuarantinePorts, Generic[S, PendingT, F
 
     @abstractmethod
     def round_stored(self, stored: StoredRound) -> None:
-        """To the driver: the checkpoint of a round is durable."""
+        """To the driver: the checkpoint is durable."""
+
+    @property
+    @abstractmethod
+    def sent_log(self) -> SentLog[FrameT]:
+        """Part of the state that was restored last."""
 
     # ------------------------------------------------------------------ snapshots
 

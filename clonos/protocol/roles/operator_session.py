@@ -23,10 +23,10 @@ from clonos.protocol.fence import Fence
 from clonos.protocol.ids import NO_OUTPUT, Epoch, LogOffset, Origin, OutputNumber
 from clonos.protocol.ingestion import UNKNOWN, Ingested, PendingInput
 from clonos.protocol.ports import Encoded
-from clonos.protocol.recovery.coordinated.rollback import check_replaceable, gone
-from clonos.protocol.recovery.coordinated.rounds import Rounds, StoredRound
-from clonos.protocol.recovery.marker import NO_ROUND, Round
+from clonos.protocol.recovery.marker import Round
 from clonos.protocol.recovery.policy import Checkpoint, Decision, InstancePolicy
+from clonos.protocol.recovery.rollback.replaceable import check_replaceable, gone
+from clonos.protocol.recovery.rollback.rounds import Rounds, StoredRound
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.crash_marks import CrashMarks
 from clonos.protocol.roles.incarnation import Incarnation
@@ -40,11 +40,11 @@ _ROWS_TOGETHER: Final = 1000
 
 
 class _Storing(NamedTuple):
-    """What a snapshot covers that is being stored: bundles, and the log; and of which round it is a checkpoint."""
+    """What a snapshot covers that is being stored: bundles, and the log; and which checkpoint it is to the driver."""
 
     acked_input: int
     log_offset: LogOffset
-    round: Round = NO_ROUND
+    round: Round
 
 
 S = TypeVar("S")
@@ -88,6 +88,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         self._acked_input = 0
         self._input = PendingInput()
         self._storing: _Storing | None = None
+        self._has_moved = False  # since the last snapshot
 
     # ------------------------------------------------------------------ life
 
@@ -123,6 +124,8 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
             yield from self.incarnation.serve(request)
         except ResumeFailed as error:
             raise error if self._policy.repeats else gone(error) from error
+        if self._policy.logs_messages:  # which of them a line may begin with, the driver says
+            self._ports.snapshots.keep_from(0)
         self._policy.begin_epoch()
         self._begin_input()
         self.live.quarantine = self.quarantine if is_suspect else None
@@ -142,12 +145,24 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
             emitted_output=request.emitted_output,
             ends_at=self.incarnation.ends_at,
         )
+        if self._policy.logs_messages:
+            yield from self._send_again()
         yield from self.perform(opened)
         # An epoch may be over before the conduit's first tick.
         yield from self.perform(self.live.tick(self.clock()))
         self._input_is_used()
         self._is_open = True
         yield from self._carry_out(self._policy.begin_round(self._rounds.open))
+
+    def _send_again(self) -> Steps:
+        """What was under way at the recovery line, before anything new."""
+        sent_log, unread = self._ports.sent_log, self.incarnation.unread
+        if unread is None:
+            sent_log.clear()
+            return
+        sent_log.forget(unread)
+        for frame in sent_log.frames(unread):
+            yield from self._ports.send([frame])
 
     def stand_by(self, request: AttachRequest) -> Steps:
         """Restore, and follow the replica from there."""
@@ -192,8 +207,16 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
     def hear_rounds(self, rounds: Rounds) -> Steps:
         """How far the rounds of this start of the query are."""
         self._rounds = self._rounds.newest(rounds)
+        if self._policy.logs_messages and self.incarnation.is_there:
+            self._forget_before_safe_line()
         if self._is_open:
             yield from self._carry_out(self._policy.begin_round(self._rounds.open))
+
+    def _forget_before_safe_line(self) -> None:
+        safe = self._rounds.safe.get(self.incarnation.origin)
+        if safe is not None and safe.stored.epoch == self.request.epoch:
+            self._ports.sent_log.forget(safe.unread)
+            self._ports.snapshots.keep_from(safe.stored.round)
 
     def conduit_is_gone(self) -> None:
         """A round is not begun for no reader."""
@@ -207,6 +230,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         return rows < min(_ROWS_TOGETHER, self.live.awaited_by_recording)
 
     def bundle(self, seq: int, records: Bundle, first: int | None = None) -> Steps:
+        self._has_moved = True
         self.incarnation.bundles.take(seq, self.incarnation.where, first=first)
         is_told = yield from self._carry_out(self._policy.arrive(records), seq)
         self._acked_input = seq
@@ -262,6 +286,8 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         self._input_is_used()
         if self._storing is not None:
             self.snapshot_stored((yield from ports.await_stored()))
+        if self._policy.logs_messages:
+            ports.sent_log.clear()
         name = self.incarnation.name_snapshot(final=True)
         ports.fold_log()
         pending = ports.begin_snapshot(
@@ -301,10 +327,13 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
                 self.persist(action, durable=False)
             else:
                 yield from ports.at(Moment.IS_ABOUT_TO_EMIT)
+                self._has_moved = True
                 if standby:
                     ports.repeats(action)
-                else:
-                    frames.append(self._frame(action))
+                    continue
+                frames.append(frame := self._frame(action))
+                if self._policy.logs_messages and action.count:
+                    ports.sent_log.keep(action, frame)
         if frames:
             yield from ports.send(frames)
 
@@ -318,6 +347,8 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         ports = self._ports
         if not self._policy.checkpoints_alone or self._storing is not None or self.live.holds:
             return
+        if not self._has_moved and not self._policy.repeats:
+            return  # the last checkpoint has all there is
         work = ports.work()
         if not self._schedule.is_due(ports.steady_clock(), work):
             return
@@ -326,14 +357,16 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
             ports.store_in_background((yield from self._begin_snapshot()))
         self._schedule.prepare(ports.work() - work, is_done=is_ready)
 
-    def _begin_snapshot(self, round: Round = NO_ROUND) -> Steps:
-        """Inside an epoch; it is to be stored in the background."""
+    def _begin_snapshot(self, round: Round | None = None) -> Steps:
+        """Inside an epoch, of a round or of this instance alone; it is to be stored in the background."""
         ports = self._ports
         yield from ports.at(Moment.SNAPSHOT_BEGINS)
         # A conduit that is told to forget the log up to here believes that it, and the standby, have had it.
         yield from self.perform(self.live.flush())
-        self._storing = _Storing(self._acked_input, self.live.log_offset, round)
+        self._has_moved = False
         name = self.incarnation.name_snapshot(final=False)
+        number = Round(name.sequence) if round is None else round
+        self._storing = _Storing(self._acked_input, self.live.log_offset, number)
         ports.fold_log()
         pending = ports.begin_snapshot(name, self.live.snapshot(), covered=self.incarnation.bundles.upto)
         self._schedule.begin(ports.steady_clock(), ports.work())
@@ -356,7 +389,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         self._schedule.store(stored.cost)
         if reached is not None:
             self._ports.send_checkpointed(reached.acked_input, reached.log_offset)
-            if reached.round:
+            if not self._policy.repeats:
                 self._ports.round_stored(StoredRound(self.request.epoch, reached.round))
 
     # -------------------------------------------- InstancePorts, for the core

@@ -31,8 +31,10 @@ from clonos.protocol.line.recovery_line import (
     recovery_line,
 )
 from clonos.protocol.line.rollback_line import rollback_line
-from clonos.protocol.recovery.coordinated.sink_progress import SinkEnd
 from clonos.protocol.recovery.recovery_kind import RecoveryKind
+from clonos.protocol.recovery.rollback.rounds import SafePoint, StoredRound
+from clonos.protocol.recovery.rollback.sink_progress import SinkEnd
+from clonos.protocol.recovery.uncoordinated.safe_line import durable, safe_points
 from clonos.protocol.roles.commit_records import CommitRecords
 from clonos.protocol.roles.steps import Steps
 from clonos.protocol.topology import NodeKind, Topology
@@ -53,6 +55,8 @@ class QueryCoordinator(ABC):
         self._deposed = NO_GENERATION  # all writers older than this generation
         self.forgotten = NO_EPOCH  # what lies before the end of this epoch
         self._first: Epoch | None = None  # that this driver has run
+        self._line: RecoveryLine | None = None  # of the start that is running
+        self._begun: tuple[Epoch, Mapping[Origin, Point]] | None = None  # an epoch, and where instances did
 
     # ------------------------------------------------------------------ starts
 
@@ -78,8 +82,9 @@ class QueryCoordinator(ABC):
         yield from self.depose(generation)
         yield from self.fence_servers(generation)
         yield from self.begin_hosts(generation)
-        line = self._draw_line(generation, resumes=resumes)
-        self.keep_line(replace(line, realtime=self._is_realtime))
+        line = replace(self._draw_line(generation, resumes=resumes), realtime=self._is_realtime)
+        self._line, self._begun = line, None
+        self.keep_line(line)
         self._first = line.epoch if self._first is None else min(self._first, line.epoch)
 
     def _claim(self, heard_of: Generation) -> Steps:
@@ -120,6 +125,7 @@ class QueryCoordinator(ABC):
                 generation=generation,
                 epoch=epoch,
                 resumes=not is_another,
+                recovery=self._recovery,
             )
             return replace(line, programs=programs)
         if resumes and not self._is_older_copy(last) and not self.program_changes_at(epoch):
@@ -169,6 +175,39 @@ class QueryCoordinator(ABC):
             counting = last.counting(origin, inside) if last else inside
             standings[origin] = Standing(bases.get(origin), counting)
         return standings
+
+    def safe_line(self, stored: Mapping[Origin, StoredRound]) -> dict[Origin, SafePoint]:
+        """The line that the next start draws at the earliest, of instances that have stored checkpoints up to these in
+        this start: a process that is asked later has stored more. What has committed is not undone either way."""
+        begun = self._line
+        if begun is None:
+            return {}
+        epoch = max(begun.epoch, epoch_after(self.forgotten))
+        bases, found = self._bases(epoch), self.all_snapshots_inside(epoch)
+        standings = {}
+        for origin in self._topology.instances(NodeKind.OPERATOR, NodeKind.SINK):
+            inside = begun.counting(origin, found.get(origin, ()))
+            known = durable(inside, begun.generation, stored.get(origin))
+            standings[origin] = Standing(bases.get(origin), known)
+        line = rollback_line(
+            self._topology,
+            standings,
+            {},
+            generation=begun.generation,
+            epoch=epoch,
+            resumes=True,
+            recovery=self._recovery,
+        )
+        return safe_points(line)
+
+    def _bases(self, epoch: Epoch) -> Mapping[Origin, Point]:
+        """How instances began an epoch; it does not change while the epoch runs."""
+        if self._begun is None or self._begun[0] != epoch:
+            before = epoch_before(epoch)
+            bases = {origin: final.point for origin, final in self.records.final_snapshots(before).items()}
+            bases |= {origin: end.whole for origin, end in self.sink_ends(before).items()}
+            self._begun = epoch, bases
+        return self._begun[1]
 
     # ----------------------------------------------------------------- commits
 

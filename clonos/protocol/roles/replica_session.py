@@ -31,7 +31,7 @@ from clonos.protocol.engine.instance import Bundle
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Epoch, LogOffset, Origin, OutputNumber
 from clonos.protocol.messages import End, Follow, Promote, Tick
-from clonos.protocol.recovery.coordinated.rounds import Rounds
+from clonos.protocol.recovery.rollback.rounds import Rounds
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.steps import Steps
 

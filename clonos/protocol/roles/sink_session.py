@@ -15,7 +15,7 @@ from clonos.protocol.engine.instance import Bundle
 from clonos.protocol.engine.output_commit import SinkInstance, Write
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import LOG_BEGIN, Epoch, LogOffset, Origin, OutputNumber
-from clonos.protocol.recovery.coordinated.rounds import Rounds
+from clonos.protocol.recovery.rollback.rounds import Rounds
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.steps import Steps
 

@@ -58,4 +58,8 @@ class Snapshots(Protocol[S_co]):
 
     def final(self, epoch: Epoch, since: Since | None) -> S_co | None: ...
 
+    def keep_from(self, number: int) -> None:
+        """Of the snapshots inside an epoch, those from this one on are kept by number, and not only the newest; it may
+        be said again with a higher one."""
+
     def binding(self, epoch: Epoch, fence: Fence) -> S_co | None: ...

@@ -29,7 +29,7 @@ from typing import Any
 from clonos.errors import ConfigurationError, ReplicaLost, StorageUnavailable
 from clonos.protocol.fence import Generation
 from clonos.protocol.ids import Epoch, LogOffset, Origin
-from clonos.protocol.recovery.coordinated.rounds import Rounds, StoredRound
+from clonos.protocol.recovery.rollback.rounds import Rounds, StoredRound
 from clonos.storage.disk_errors import disk
 from clonos.wire.admin_messages import (
     AdminRequest,

@@ -23,7 +23,7 @@ import msgpack
 from clonos.errors import ClonosError, StorageUnavailable
 from clonos.protocol.fence import Generation
 from clonos.protocol.ids import Epoch, LogOffset, Origin
-from clonos.protocol.recovery.coordinated.rounds import Rounds, StoredRound
+from clonos.protocol.recovery.rollback.rounds import Rounds, StoredRound
 from clonos.protocol.roles.instance_moves import may_have_moved
 from clonos.wire.replica_service import Wanted
 from clonos.wire.server_status import ServersStatus, merged, placed

@@ -114,6 +114,7 @@ class ReplicaSettings:
     window_bytes: int = 16 << 20
     bundle_rows: int = 4096
     bundle_bytes: int = 1 << 20
+    round_interval: float = 1.0  # seconds, of checkpoints where steps are not repeated
     intercept: bool = False  # functions' own clocks and random generators are recorded
 
 

@@ -10,8 +10,8 @@ from clonos.errors import InputError, SnapshotCorrupt, StateError
 from clonos.protocol.engine.output_commit import Write
 from clonos.protocol.ids import LOG_BEGIN, NO_OUTPUT, Epoch
 from clonos.protocol.ingestion import Ingested
-from clonos.protocol.recovery.coordinated.held_output import HeldWrite, SinkCheckpoint
-from clonos.protocol.recovery.coordinated.rounds import StoredRound
+from clonos.protocol.recovery.rollback.held_output import HeldWrite, SinkCheckpoint
+from clonos.protocol.recovery.rollback.rounds import StoredRound
 from clonos.values import state_codec as values
 from clonos_standby.replica import snapshot_metadata as metadata
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from pathlib import Path
 from typing import Final
 
@@ -14,8 +15,8 @@ from clonos.protocol.ids import Epoch, InstanceId, Origin
 from clonos.protocol.line.recovery_line import RecoveryLine, Resume
 from clonos.protocol.line.snapshot_name import Since, SnapshotName
 from clonos.protocol.recovery.choice import instance_policy
-from clonos.protocol.recovery.coordinated.held_output import SinkCheckpoint
-from clonos.protocol.recovery.coordinated.rounds import StoredRound
+from clonos.protocol.recovery.rollback.held_output import SinkCheckpoint
+from clonos.protocol.recovery.rollback.rounds import StoredRound
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.holding_sink_session import HoldingSinkPorts, HoldingSinkSession
 from clonos.protocol.roles.sink_session import SinkSession
@@ -27,6 +28,7 @@ from clonos.storage.snapshots import SnapshotStore
 from clonos.testing.faults import FaultInjector
 from clonos_standby.cluster.spec import NodeSpec, QuerySpec
 from clonos_standby.replica.held_output_codec import decode_held, decode_meta, encode_held, encode_meta
+from clonos_standby.replica.instance_config import snapshot_limits
 from clonos_standby.replica.sink_host import SinkHost
 
 _HELD: Final = "held"
@@ -55,7 +57,9 @@ class HoldingSinkHost(SinkHost, HoldingSinkPorts[Manifest]):
         self._restored = os.path.join(query.data, "state", place)
 
     def _new_session(self, node: NodeSpec, origin: Origin) -> SinkSession:
-        return HoldingSinkSession(node.name, origin, self, instance_policy(node.recovery, node.senders))
+        policy = instance_policy(node.recovery, node.senders)
+        limits = snapshot_limits(self._query.settings, node, origin)
+        return HoldingSinkSession(node.name, origin, self, policy, limits)
 
     def figures(self) -> dict[str, float]:
         return {**super().figures(), "held_rows": self._session.held_rows}
@@ -104,6 +108,9 @@ class HoldingSinkHost(SinkHost, HoldingSinkPorts[Manifest]):
 
     def forget_snapshots(self, epoch: Epoch, since: Since | None) -> None:
         self._snapshots.forget(before_epoch=epoch, since=since)
+
+    def steady_clock(self) -> float:
+        return time.monotonic()
 
     def round_stored(self, stored: StoredRound) -> None:
         self.stored_round = stored

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from clonos.protocol.engine.instance import Bundle as Records
-from clonos.protocol.recovery.coordinated.rounds import StoredRound
+from clonos.protocol.recovery.rollback.rounds import StoredRound
 from clonos.protocol.roles.replica_session import InstanceSession
 from clonos.wire.messages import Bundle, Hello
 from clonos_standby.replica.connection import Connection

@@ -14,10 +14,12 @@ from clonos.operators.types import key_kind
 from clonos.protocol.destination import KeyColumn, KeyKind, Reader, Router, Routing, route_by_key, route_to
 from clonos.protocol.engine.instance import InstanceConfig, Row
 from clonos.protocol.ids import InstanceId, Origin
+from clonos.protocol.recovery.uncoordinated.independent_checkpoints import own_limits
+from clonos.protocol.roles.snapshot_schedule import SnapshotLimits
 from clonos.protocol.side_output import MAIN
 from clonos.protocol.versions.programs import Programs
 from clonos.values.grouping_keys import key_of
-from clonos_standby.cluster.spec import EventColumn, NodeSpec, Route, RouteKind
+from clonos_standby.cluster.spec import EventColumn, NodeSpec, ReplicaSettings, Route, RouteKind
 from clonos_standby.replica.batches import EncodedRows, SplitRows
 
 _WALL_START: Final = dt.datetime(1970, 1, 1)
@@ -53,6 +55,13 @@ def instance_config(
         watermark_of=watermark_of_rows(node.event_time, node.zone),
         programs=operator,
     )
+
+
+def snapshot_limits(settings: ReplicaSettings, node: NodeSpec, origin: Origin) -> SnapshotLimits:
+    """When an instance takes snapshots alone, if it does."""
+    if node.recovery.repeats:
+        return SnapshotLimits(settings.snapshot_work, settings.snapshot_interval)
+    return own_limits(origin, settings.round_interval)
 
 
 def _router(node: NodeSpec, route: Route, instance: InstanceId) -> Router:

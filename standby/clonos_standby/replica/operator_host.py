@@ -39,9 +39,9 @@ from clonos.protocol.recovery.causal.longest_prefix import RecoveryState
 from clonos.protocol.recovery.causal.own_log import OwnLog, Writer
 from clonos.protocol.recovery.causal.retrieval import OpenedLog, Recovered
 from clonos.protocol.recovery.choice import instance_policy
-from clonos.protocol.recovery.coordinated.rounds import StoredRound
 from clonos.protocol.recovery.marker import Round
 from clonos.protocol.recovery.quarantine import CandidateRecord
+from clonos.protocol.recovery.rollback.rounds import StoredRound
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.crash_marks import CrashMarks
 from clonos.protocol.roles.death import Death
@@ -49,7 +49,6 @@ from clonos.protocol.roles.incarnation_ports import Reached
 from clonos.protocol.roles.operator_ports import Moment, OperatorPorts, SnapshotStored
 from clonos.protocol.roles.operator_session import OperatorSession
 from clonos.protocol.roles.snapshot_candidate import Candidate
-from clonos.protocol.roles.snapshot_schedule import SnapshotLimits
 from clonos.protocol.roles.steps import Steps
 from clonos.protocol.versions.programs import Programs
 from clonos.protocol.versions.upgrade import Schedule
@@ -84,9 +83,10 @@ from clonos_standby.replica import holders, snapshot_metadata as metadata
 from clonos_standby.replica.batches import BlockLimits, BundleReader, EncodedRows, OutputWriter, SplitRows
 from clonos_standby.replica.connection import ConduitGone, Connection
 from clonos_standby.replica.dead_letters import Letters
-from clonos_standby.replica.instance_config import instance_config, keys_of
+from clonos_standby.replica.instance_config import instance_config, keys_of, snapshot_limits
 from clonos_standby.replica.outcomes import Outcomes
 from clonos_standby.replica.progress import Recovery
+from clonos_standby.replica.sent_frames import SentFrames
 from clonos_standby.replica.snapshot_upload import Upload
 from clonos_standby.replica.watchdog import Watchdog
 from clonos_standby.server.crash_mark_file import CrashMarkFile
@@ -147,7 +147,7 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
             instance_policy(node.recovery, node.senders),
             may_have_moved=query.may_have_moved,
             crash_marks=CrashMarks(CrashMarkFile(path), start=start, pid=os.getpid()),
-            snapshot_limits=SnapshotLimits(query.settings.snapshot_work, query.settings.snapshot_interval),
+            snapshot_limits=snapshot_limits(query.settings, node, self._origin),
             output_number_floor=query.output_number_floor,
             damage_accepted=query.damage_accepted,
         )
@@ -297,6 +297,8 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
             snapshot = metadata.decode(found.meta, self._reader.row_class)
         shutil.rmtree(self._before, ignore_errors=True)
         self._state = KeyedState(self._state_path, cache_entries=self._query.settings.state_cache)
+        if self._node.recovery.logs_messages:
+            self._sent_log = SentFrames(self._state, lambda: self._session.acked_input)
         return snapshot
 
     def resume(self, found: Manifest, resume: Resumption) -> Steps:
@@ -445,6 +447,10 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
         self._delta_bytes += sum(map(len, emit.deltas.values()))
         rows = sum(len(column) - column.count(NOWHERE) for column in emit.destinations)
         return pack_output(acked_input, emit.emitted_output, emit.log_start, emit.log, rows, blocks)
+
+    @property
+    def sent_log(self) -> SentFrames:
+        return self._sent_log
 
     def send(self, frames: Sequence[Packed]) -> Steps:
         self.send_ahead(frames)

@@ -10,7 +10,7 @@ from clonos.protocol.engine.instance import Bundle as Records
 from clonos.protocol.engine.output_commit import Write
 from clonos.protocol.ids import LOG_BEGIN, NO_OUTPUT, InstanceId, Origin
 from clonos.protocol.ingestion import UNKNOWN
-from clonos.protocol.recovery.coordinated.rounds import StoredRound
+from clonos.protocol.recovery.rollback.rounds import StoredRound
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.sink_session import SinkPorts, SinkSession
 from clonos.protocol.roles.steps import Steps

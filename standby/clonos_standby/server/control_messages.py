@@ -13,9 +13,10 @@ from typing import Any, Final, TypeAlias
 from clonos.errors import ProtocolError
 from clonos.protocol.fence import Generation
 from clonos.protocol.ids import Epoch, LogOffset, Origin
-from clonos.protocol.recovery.coordinated.rounds import Rounds, StoredRound
+from clonos.protocol.recovery.rollback.rounds import Rounds, StoredRound
 from clonos.protocol.roles.death import Death
 from clonos.wire.messages import Hello
+from clonos.wire.safe_points import pack_safe, parse_safe
 from clonos.wire.truncation_points import pack_points, parse_points
 
 # ------------------------------------------------------- from server to replica
@@ -151,7 +152,7 @@ _WRITTEN: Final[dict[str, Callable[[Any], Any]]] = {
     "hello": lambda hello: hello.to_dict(),
     "previous": lambda death: None if death is None else death.to_dict(),
     "truncation_points": pack_points,
-    "rounds": lambda rounds: [rounds.begun, list(rounds.complete), rounds.committed],
+    "rounds": lambda rounds: [rounds.begun, list(rounds.complete), rounds.committed, pack_safe(rounds.safe)],
     "stored": list,
 }
 _READ: Final[dict[str, Callable[[Any], Any]]] = {
@@ -159,7 +160,7 @@ _READ: Final[dict[str, Callable[[Any], Any]]] = {
     "hello": Hello.from_dict,
     "previous": lambda said: None if said is None else Death(**said),
     "truncation_points": lambda said: parse_points(said, "Committed"),
-    "rounds": lambda said: Rounds(said[0], StoredRound(*said[1]), said[2]),
+    "rounds": lambda said: Rounds(said[0], StoredRound(*said[1]), said[2], parse_safe(said[3], "RoundsSaid")),
     "stored": lambda said: StoredRound(*said),
 }
 

@@ -33,8 +33,8 @@ from clonos.errors import (
 )
 from clonos.protocol.fence import Fence, Generation
 from clonos.protocol.ids import Epoch, LogOffset, Origin
-from clonos.protocol.recovery.coordinated.round_relay import RoundRelay
-from clonos.protocol.recovery.coordinated.rounds import Rounds, StoredRound
+from clonos.protocol.recovery.rollback.round_relay import RoundRelay
+from clonos.protocol.recovery.rollback.rounds import Rounds, StoredRound
 from clonos.protocol.roles.death import Death, classify_death
 from clonos.protocol.roles.host_placement import HostPlacement
 from clonos.protocol.roles.spare_pool import PROVEN_SECONDS, SparePool

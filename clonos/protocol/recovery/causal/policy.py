@@ -14,6 +14,7 @@ class CausalPolicy(InstancePolicy):
 
     repeats = True
     checkpoints_alone = True
+    logs_messages = False
 
     def begin_epoch(self) -> None:
         """Nothing is kept here."""

@@ -29,6 +29,7 @@ class Alignment(InstancePolicy):
 
     repeats = False
     checkpoints_alone = False
+    logs_messages = False
 
     def __init__(self, senders: Collection[int]) -> None:
         self._senders = frozenset(senders)

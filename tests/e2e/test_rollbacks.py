@@ -1,4 +1,4 @@
-"""Coordinated checkpoints on real Spark in real time: exact whatever dies, and nothing is seen before its round."""
+"""Recoveries that repeat nothing, on real Spark in real time: exact whatever dies, and nothing is seen too early."""
 
 from __future__ import annotations
 
@@ -15,22 +15,24 @@ pytestmark = pytest.mark.spark
 
 EPOCH_SECONDS = 5
 STRIKING_SECONDS = 60.0
-SETTINGS = {"recovery": "coordinated", "recovery.interval": "300ms", "restart.limit": "100"}
+SETTINGS = {"recovery.interval": "300ms", "restart.limit": "100"}
+RECOVERIES = ("coordinated", "uncoordinated")
 
 
-def steady(base: Path) -> Run:
+def steady(base: Path, recovery: str) -> Run:
     return Run(
         base,
         mode="realtime",
         goes_on=True,
         trigger={"realTime": f"{EPOCH_SECONDS} seconds"},
-        settings=SETTINGS,
+        settings={**SETTINGS, "recovery": recovery},
     )
 
 
-def test_output_is_exact_although_processes_are_killed(spark: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("recovery", RECOVERIES)
+def test_output_is_exact_although_processes_are_killed(spark: Any, tmp_path: Path, recovery: str) -> None:
     """Those of operators and of a sink, one after the other, each when more has been seen."""
-    setup = steady(tmp_path)
+    setup = steady(tmp_path, recovery)
     with running(spark, setup) as query:
         for place in [(2, 0), (3, 1), (4, 0), (2, 1)]:
             await_more(query, setup)
@@ -42,11 +44,12 @@ def test_output_is_exact_although_processes_are_killed(spark: Any, tmp_path: Pat
 
 
 @pytest.mark.soak
+@pytest.mark.parametrize("recovery", RECOVERIES)
 @pytest.mark.parametrize("seed", range(20))
-def test_minutes_of_random_strikes(spark: Any, tmp_path: Path, seed: int) -> None:
+def test_minutes_of_random_strikes(spark: Any, tmp_path: Path, seed: int, recovery: str) -> None:
     """Processes of operators and of the sink, and the replica server, killed or stopped for a while."""
-    setup = steady(tmp_path)
-    setup.settings = {**SETTINGS, "replica.deadline": "3s"}
+    setup = steady(tmp_path, recovery)
+    setup.settings["replica.deadline"] = "3s"
     with running(spark, setup) as query:
         with striking(query, seed) as chaos:
             until = time.monotonic() + STRIKING_SECONDS

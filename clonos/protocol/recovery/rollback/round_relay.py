@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from clonos.protocol.fence import NO_GENERATION, Generation
 from clonos.protocol.ids import Origin
-from clonos.protocol.recovery.coordinated.rounds import Rounds, StoredRound
+from clonos.protocol.recovery.rollback.rounds import Rounds, StoredRound
 
 
 class RoundRelay:

@@ -1,4 +1,4 @@
-"""The run of a seed with coordinated checkpoints: what of a plan means something there."""
+"""The run of a seed with a recovery that repeats nothing: what of a plan means something there."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ _BEYOND_CALLS: Final = frozenset({Fault.CHECKPOINT_OLDER, Fault.PROGRAM_CHANGED}
 (docs/limits.md)."""
 
 
-def coordinated(plan: Plan) -> Plan:
-    """The same in real time, with coordinated checkpoints, and without what only causal logging offers. Functions may
-    reach for entropy behind the back of the services: nothing is ever repeated that was seen."""
-    rng = Random(f"{plan.seed}/coordinated")
+def rolled_back(plan: Plan, recovery: RecoveryKind) -> Plan:
+    """The same in real time, with this recovery, and without what only causal logging offers. Functions may reach for
+    entropy behind the back of the services: nothing is ever repeated that was seen."""
+    rng = Random(f"{plan.seed}/{recovery.value}")
     left_out = _MEANINGLESS | (_BEYOND_CALLS if SinkKind.CALL in plan.sink_kinds.values() else frozenset())
     rates = tuple((kind, rate) for kind, rate in plan.rates if kind not in left_out)
     return replace(
         plan,
-        recovery=RecoveryKind.COORDINATED,
+        recovery=recovery,
         round_interval=rng.choice((0.002, 0.01, 0.05)),
         realtime=True,
         resumes=True,

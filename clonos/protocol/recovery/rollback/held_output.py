@@ -2,7 +2,8 @@
 
 Rows may be seen as soon as no permitted failure can put the recovery line before them (Elnozahy et al., "A Survey of
 Rollback-Recovery Protocols in Message-Passing Systems", 2002, section 2.4: output commit). With coordinated checkpoints
-that is when their round is complete, or their epoch has committed. Until then they are part of the checkpoint of the
+that is when their round is complete, with uncoordinated ones when the safe line has them; with both, when their epoch
+has committed. Until then they are part of the checkpoint of the
 sink's instance, so that they can be shown after a failure: the operators that made them do not make the same again.
 """
 
@@ -13,21 +14,22 @@ from dataclasses import dataclass, field, replace
 
 from clonos.protocol.engine.output_commit import Write
 from clonos.protocol.ids import Epoch
-from clonos.protocol.recovery.coordinated.rounds import Rounds, StoredRound
+from clonos.protocol.recovery.rollback.rounds import StoredRound
 
 
 @dataclass(frozen=True, slots=True)
 class HeldWrite:
-    """It came in an epoch, and before the marker of a round, if one has come since."""
+    """It came in an epoch, and before a checkpoint, if one was taken since."""
 
     write: Write
     epoch: Epoch
     before: StoredRound | None = None
 
-    def may_be_seen(self, rounds: Rounds) -> bool:
-        if self.epoch <= rounds.committed:
+    def may_be_seen(self, committed: Epoch, safe: StoredRound) -> bool:
+        """`safe` is the last checkpoint of the sink's instance that no failure leads behind."""
+        if self.epoch <= committed:
             return True
-        return self.before is not None and self.before <= rounds.complete
+        return self.before is not None and self.before <= safe
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,7 @@ class HeldOutput:
         self._held.append(HeldWrite(write, epoch))
 
     def mark(self, marked: StoredRound) -> None:
-        """The marker has come on every channel: what is held comes before it."""
+        """A checkpoint is taken: what is held comes before it."""
         self._held = [
             held if held.before is not None else replace(held, before=marked) for held in self._held
         ]
@@ -79,11 +81,10 @@ class HeldOutput:
             if any(at > cursors.get(channel, -1) for channel, at in held.write.cursors.items())
         ]
 
-    def take(self, rounds: Rounds) -> Write | None:
+    def take(self, committed: Epoch, safe: StoredRound) -> Write | None:
         """What may be seen now, as one."""
-        count = next(
-            (at for at, held in enumerate(self._held) if not held.may_be_seen(rounds)), len(self._held)
-        )
+        visible = (held.may_be_seen(committed, safe) for held in self._held)
+        count = next((at for at, may_be_seen in enumerate(visible) if not may_be_seen), len(self._held))
         due, self._held = self._held[:count], self._held[count:]
         return _joined([held.write for held in due]) if due else None
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from clonos.protocol.ids import LOG_BEGIN, Origin
 from clonos.protocol.line.recovery_line import Point
-from clonos.protocol.recovery.coordinated.held_output import SinkCheckpoint
+from clonos.protocol.recovery.rollback.held_output import SinkCheckpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +16,11 @@ class SinkEnd:
 
     name: str
     checkpoint: SinkCheckpoint
+
+    @property
+    def whole(self) -> Point:
+        """Where the sink's store has lost nothing."""
+        return Point(self.name, LOG_BEGIN, {}, dict(self.checkpoint.covered))
 
     def point(self, cursors: Mapping[int, int]) -> Point:
         """For the recovery line, where the sink's store has `cursors`."""

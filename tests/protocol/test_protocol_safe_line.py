@@ -1,0 +1,117 @@
+"""The safe line of uncoordinated checkpoints: when it is drawn, over which checkpoints, and what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given, strategies as st
+
+from clonos.errors import StorageUnavailable
+from clonos.protocol.fence import Fence, Generation
+from clonos.protocol.ids import LOG_BEGIN, NO_EPOCH, Epoch, Origin, OutputNumber
+from clonos.protocol.line.recovery_line import Point, RecoveryLine, Resume
+from clonos.protocol.line.snapshot_name import SnapshotName, superseded
+from clonos.protocol.recovery.marker import Round
+from clonos.protocol.recovery.rollback.rounds import SafePoint, StoredRound
+from clonos.protocol.recovery.uncoordinated.independent_checkpoints import own_limits
+from clonos.protocol.recovery.uncoordinated.safe_line import SafeLine, durable, safe_points
+
+ONE, TWO = Origin.of(2, 0), Origin.of(3, 0)
+
+
+def stored(number: int, epoch: int = 0) -> StoredRound:
+    return StoredRound(Epoch(epoch), Round(number))
+
+
+def name(number: int, *, generation: int = 1, resumed: bool = False) -> SnapshotName:
+    return SnapshotName(Epoch(0), Fence.of(generation), number, final=False, resumed=resumed)
+
+
+def point(of: SnapshotName) -> Point:
+    return Point(str(of), LOG_BEGIN, {}, {})
+
+
+class Drawn:
+    """Every instance is safe where it has stored last."""
+
+    def __init__(self) -> None:
+        self.asked: list[dict[Origin, StoredRound]] = []
+        self.fails = False
+
+    def __call__(self, stored: Mapping[Origin, StoredRound]) -> dict[Origin, SafePoint]:
+        if self.fails:
+            raise StorageUnavailable("the checkpoint cannot be read")
+        self.asked.append(dict(stored))
+        return {origin: SafePoint(last, OutputNumber(5)) for origin, last in stored.items()}
+
+
+def test_it_is_drawn_when_a_checkpoint_is_new_and_not_too_often() -> None:
+    draw = Drawn()
+    line = SafeLine(draw, interval=4.0)
+    assert not line.look(0.0, NO_EPOCH).safe and not draw.asked, "nothing is stored"
+    line.told({ONE: stored(1)})
+    assert line.look(0.0, NO_EPOCH).safe_for(ONE) == stored(1)
+    line.told({ONE: stored(2)})
+    assert line.look(0.5, NO_EPOCH).safe_for(ONE) == stored(1)
+    assert line.look(1.0, NO_EPOCH).safe_for(ONE) == stored(2)
+    line.told({ONE: stored(2)})
+    line.look(9.0, Epoch(0))
+    assert len(draw.asked) == 2 and line.said.committed == 0
+
+
+def test_what_comes_late_is_no_step_back() -> None:
+    draw = Drawn()
+    line = SafeLine(draw, interval=0.0)
+    line.told({ONE: stored(3)})
+    line.look(0.0, NO_EPOCH)
+    line.told({ONE: stored(2), TWO: stored(1)})
+    line.look(1.0, NO_EPOCH)
+    assert draw.asked[-1] == {ONE: stored(3), TWO: stored(1)}
+
+
+def test_a_line_that_cannot_be_drawn_is_drawn_later() -> None:
+    draw = Drawn()
+    line = SafeLine(draw, interval=1.0)
+    line.told({ONE: stored(1)})
+    draw.fails = True
+    with pytest.raises(StorageUnavailable):
+        line.look(0.0, NO_EPOCH)
+    draw.fails = False
+    assert line.look(5.0, NO_EPOCH).safe_for(ONE) == stored(1)
+
+
+def test_a_checkpoint_counts_when_its_instance_has_said_that_it_is_stored() -> None:
+    """It may be seen in the storage before it would outlive a power failure."""
+    begun, older = name(3, resumed=True), name(2, generation=0)
+    points = [point(each) for each in (older, begun, name(4), name(5))]
+    start = Generation(1)
+    assert durable(points, start, None) == points[:2]
+    assert durable(points, start, stored(4)) == points[:3]
+    assert durable(points, start, stored(9)) == points
+    assert durable(points, start, stored(9, epoch=-1)) == points[:2]
+
+
+def test_the_line_says_where_instances_begin_and_what_they_send_again() -> None:
+    line = RecoveryLine(
+        Generation(1),
+        Epoch(0),
+        {ONE: Resume(str(name(4)), unread=OutputNumber(7)), TWO: Resume(str(name(2)))},
+    )
+    assert safe_points(line) == {
+        ONE: SafePoint(stored(4), OutputNumber(7)),
+        TWO: SafePoint(stored(2), OutputNumber(0)),
+    }
+
+
+@given(numbers=st.sets(st.integers(0, 40)), newest=st.integers(41, 60), kept_from=st.integers(0, 50))
+def test_checkpoints_from_the_safe_line_on_are_kept(numbers: set[int], newest: int, kept_from: int) -> None:
+    names = [name(number) for number in numbers]
+    gone = superseded(names, name(newest), kept_from)
+    assert {each.sequence for each in gone} == {number for number in numbers if number < kept_from}
+
+
+def test_instances_do_not_take_their_checkpoints_all_at_once() -> None:
+    intervals = {own_limits(Origin.of(2, at), 10.0).interval for at in range(20)}
+    assert len(intervals) == 20 and all(8 <= interval <= 12 for interval in intervals)
+    assert own_limits(ONE, 10.0) == own_limits(ONE, 10.0)

@@ -1,0 +1,178 @@
+"""Planted bugs about uncoordinated checkpoints and the logs of senders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+from planted import CRASHES, OTHERS, Planted
+
+from clonos.protocol.ids import OutputNumber
+from clonos.protocol.line import recovery_line, rollback_line, snapshot_name
+from clonos.protocol.recovery.recovery_kind import RecoveryKind
+from clonos.protocol.recovery.rollback.held_output import HeldWrite
+from clonos.protocol.recovery.rollback.rounds import Rounds
+from clonos.protocol.recovery.uncoordinated import safe_line
+from clonos.protocol.roles.holding_sink_session import HoldingSinkSession
+from clonos.protocol.roles.operator_session import OperatorSession
+from clonos.sim.frames import OutputFrame
+from clonos.sim.plan import Fault, Plan
+from clonos.sim.rollback_plan import rolled_back
+from clonos.sim.sent_frames import SentFrames
+
+Patch = pytest.MonkeyPatch
+
+
+def nothing_is_sent_again(patch: Patch) -> None:
+    def send_again(self: OperatorSession[Any, Any, Any]) -> Any:
+        yield from ()
+
+    patch.setattr(OperatorSession, "_send_again", send_again)
+
+
+def what_was_sent_is_not_in_the_checkpoint(patch: Patch) -> None:
+    real = SentFrames.__init__
+    patch.setattr(SentFrames, "__init__", lambda self, acked_input, kept=(): real(self, acked_input))
+
+
+def what_is_new_is_sent_before_what_is_sent_again(patch: Patch) -> None:
+    real, again = OperatorSession.open_epoch, OperatorSession._send_again
+
+    def open_epoch(self: OperatorSession[Any, Any, Any]) -> Any:
+        yield from real(self)
+        yield from again(self)
+
+    def nothing(self: OperatorSession[Any, Any, Any]) -> Any:
+        yield from ()
+
+    patch.setattr(OperatorSession, "_send_again", nothing)
+    patch.setattr(OperatorSession, "open_epoch", open_epoch)
+
+
+def what_one_reader_lacks_is_sent_again_and_not_what_another_does(patch: Patch) -> None:
+    def first_unread(sent: Mapping[int, OutputNumber], reached: list[int]) -> int:
+        lacking = [reached[to] + 1 for to, number in sent.items() if reached[to] < number]
+        return max(lacking, default=max(sent.values(), default=0) + 1)
+
+    patch.setattr(recovery_line, "first_unread", first_unread)
+
+
+def what_was_sent_is_forgotten_with_the_own_checkpoint(patch: Patch) -> None:
+    real = OperatorSession._begin_snapshot
+
+    def begin_snapshot(self: OperatorSession[Any, Any, Any], round: Any = None) -> Any:
+        pending = yield from real(self, round)
+        self._ports.sent_log.clear()
+        return pending
+
+    patch.setattr(OperatorSession, "_begin_snapshot", begin_snapshot)
+
+
+def frames_are_sent_again_as_the_earlier_attempt_acknowledged(patch: Patch) -> None:
+    def frames(self: SentFrames, since: OutputNumber) -> Iterator[OutputFrame]:
+        yield from [frame for frame in self.kept if frame.output.emitted_output >= since]
+
+    patch.setattr(SentFrames, "frames", frames)
+
+
+def receivers_may_have_what_was_not_sent(patch: Patch) -> None:
+    """As with causal logging, where the sender repeats it."""
+
+    class Repeating:
+        repeats = True
+        logs_messages = True
+
+    real = rollback_line.recovery_line
+
+    def line(*given: Any, **named: Any) -> Any:
+        return real(*given, **{**named, "recovery": Repeating()})
+
+    patch.setattr(rollback_line, "recovery_line", line)
+
+
+def checkpoints_of_the_safe_line_are_dropped_for_newer_ones(patch: Patch) -> None:
+    real = snapshot_name.superseded
+    patch.setattr(snapshot_name, "superseded", lambda names, newest, kept_from=None: real(names, newest))
+
+
+def checkpoints_are_dropped_up_to_the_newest(patch: Patch) -> None:
+    real = snapshot_name.superseded
+    patch.setattr(
+        snapshot_name, "superseded", lambda names, newest, kept_from=None: real(names, newest, newest.sequence)
+    )
+
+
+def output_is_seen_with_the_checkpoint_of_its_sink(patch: Patch) -> None:
+    patch.setattr(HeldWrite, "may_be_seen", lambda self, committed, safe: self.before is not None)
+
+
+def safe_line_is_that_of_the_newest_checkpoints(patch: Patch) -> None:
+    """Whether they fit together or not."""
+    real = safe_line.SafeLine.look
+
+    def look(self: safe_line.SafeLine, now: float, committed: int) -> Rounds:
+        draw = self._draw
+        self._draw = lambda stored: {
+            origin: safe_line.SafePoint(last, OutputNumber(0)) for origin, last in stored.items()
+        }
+        said = real(self, now, committed)
+        self._draw = draw
+        return said
+
+    patch.setattr(safe_line.SafeLine, "look", look)
+
+
+def log_of_what_was_sent_is_cut_where_its_writer_stands(patch: Patch) -> None:
+    real = OperatorSession._forget_before_safe_line
+
+    def forget(self: OperatorSession[Any, Any, Any]) -> None:
+        real(self)
+        self._ports.sent_log.forget(self.live.emitted_output)
+
+    patch.setattr(OperatorSession, "_forget_before_safe_line", forget)
+
+
+def sink_takes_no_checkpoint_of_what_came_before_its_last(patch: Patch) -> None:
+    """What it holds is marked as older than a checkpoint that does not have it."""
+    real = HoldingSinkSession._checkpoint
+
+    def checkpoint(self: HoldingSinkSession[Any], round: Any) -> Any:
+        held = list(self._held._held)
+        self._held._held = []
+        yield from real(self, round)
+        self._held._held = held
+        self._held.mark(safe_line.StoredRound(self.request.epoch, round))
+
+    patch.setattr(HoldingSinkSession, "_checkpoint", checkpoint)
+
+
+class PlantedUncoordinated(Planted):
+    """Its runs have uncoordinated checkpoints."""
+
+    def plan(self, plan: Plan) -> Plan:
+        return rolled_back(super().plan(plan), RecoveryKind.UNCOORDINATED)
+
+
+def of(plant: Any, *, first: int = 0, rates: Mapping[Fault, float] = CRASHES, **changes: Any) -> Planted:
+    return PlantedUncoordinated(plant, 300, first, tuple({**OTHERS, **changes}.items()), tuple(rates.items()))
+
+
+UNCOORDINATED: dict[str, Planted] = {
+    bug.plant.__name__: bug
+    for bug in (
+        of(nothing_is_sent_again),
+        of(what_was_sent_is_not_in_the_checkpoint),
+        of(what_is_new_is_sent_before_what_is_sent_again),
+        of(what_one_reader_lacks_is_sent_again_and_not_what_another_does),
+        of(what_was_sent_is_forgotten_with_the_own_checkpoint),
+        of(frames_are_sent_again_as_the_earlier_attempt_acknowledged),
+        of(receivers_may_have_what_was_not_sent),
+        of(checkpoints_of_the_safe_line_are_dropped_for_newer_ones),
+        of(checkpoints_are_dropped_up_to_the_newest),
+        of(output_is_seen_with_the_checkpoint_of_its_sink),
+        of(safe_line_is_that_of_the_newest_checkpoints),
+        of(log_of_what_was_sent_is_cut_where_its_writer_stands),
+        of(sink_takes_no_checkpoint_of_what_came_before_its_last),
+    )
+}
