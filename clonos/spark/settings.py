@@ -160,7 +160,8 @@ class Settings:
             _member_of(RecoveryKind),
             "What is done after a failure: `causal` replaces the process that is lost, and rows are seen at once; "
             "`coordinated`, in real time, takes all instances back to the last complete round of checkpoints, and rows "
-            "are seen when their round is complete (docs/recoveries.md)",
+            "are seen when their round is complete; with `uncoordinated`, in real time, too, instances take "
+            "checkpoints alone and keep what they have sent (docs/recoveries.md)",
         )
     )
     round_interval: float = field(
@@ -168,7 +169,8 @@ class Settings:
             "recovery.interval",
             "1s",
             _time("10ms", "24h"),
-            "With `coordinated`, the time from the beginning of a round to that of the next",
+            "With `coordinated`, the time from the beginning of a round to that of the next; with `uncoordinated`, "
+            "that from one checkpoint of an instance to its next, give or take a fifth",
         )
     )
     depth: int = field(

@@ -51,7 +51,7 @@ LIMITS: dict[str, str] = {
     "A record that kills every process": """
         e2e/test_functions.py::test_a_record_that_ends_every_process_is_named
         e2e/test_functions.py::test_a_record_that_ends_every_process_is_passed_over_and_kept""",
-    "With coordinated checkpoints": """
+    "Where steps are not repeated": """
         protocol/test_protocol_rollback_line.py::test_what_is_visible_behind_the_line_is_never_made_again
         protocol/test_protocol_held_output.py::test_rows_are_seen_with_their_round
         protocol/test_protocol_alignment.py::test_a_marked_channel_is_held_until_all_are_marked""",

@@ -99,7 +99,9 @@ def checkpoints_of_the_safe_line_are_dropped_for_newer_ones(patch: Patch) -> Non
 def checkpoints_are_dropped_up_to_the_newest(patch: Patch) -> None:
     real = snapshot_name.superseded
     patch.setattr(
-        snapshot_name, "superseded", lambda names, newest, kept_from=None: real(names, newest, newest.sequence)
+        snapshot_name,
+        "superseded",
+        lambda names, newest, kept_from=None: real(names, newest, newest.sequence),
     )
 
 

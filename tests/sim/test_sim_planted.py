@@ -8,7 +8,6 @@ from planted_batches import BATCHES
 from planted_calls import CALLS
 from planted_commits import COMMITS
 from planted_coordinated import COORDINATED
-from planted_uncoordinated import UNCOORDINATED
 from planted_counters import COUNTERS
 from planted_disks import DISKS
 from planted_event_time import EVENT_TIME
@@ -24,6 +23,7 @@ from planted_poison import POISON
 from planted_programs import CHANGING
 from planted_sinks import SINKS
 from planted_switches import SWITCHES
+from planted_uncoordinated import UNCOORDINATED
 from planted_values import VALUES
 from planted_world import WORLD
 

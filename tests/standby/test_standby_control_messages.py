@@ -9,10 +9,10 @@ import pytest
 
 from clonos.errors import ProtocolError
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import Epoch, Origin
+from clonos.protocol.ids import Epoch, Origin, OutputNumber
 from clonos.protocol.recovery.causal.replacement import Failover
 from clonos.protocol.recovery.marker import Round
-from clonos.protocol.recovery.rollback.rounds import Rounds, StoredRound
+from clonos.protocol.recovery.rollback.rounds import Rounds, SafePoint, StoredRound
 from clonos.protocol.roles.death import Ending, classify_death
 from clonos.wire.messages import Hello
 from clonos_standby.server.control_messages import (
@@ -49,6 +49,7 @@ DEATH = classify_death(
         Connect(HELLO, DEATH),
         Committed(7, {Origin(1, 0): 100}),
         RoundsSaid(Rounds()),
+        RoundsSaid(Rounds(safe={Origin(2, 1): SafePoint(StoredRound(Epoch(1), Round(4)), OutputNumber(17))})),
         RoundsSaid(Rounds(Round(9), StoredRound(Epoch(2), Round(8)), Epoch(1))),
         CheckpointStored(3, StoredRound(Epoch(2), Round(9))),
         Granted(True),

@@ -9,9 +9,9 @@ import pytest
 from server_status import said
 
 from clonos.errors import ProtocolError
-from clonos.protocol.ids import Epoch, Origin
+from clonos.protocol.ids import Epoch, Origin, OutputNumber
 from clonos.protocol.recovery.marker import Round
-from clonos.protocol.recovery.rollback.rounds import Rounds, StoredRound
+from clonos.protocol.recovery.rollback.rounds import Rounds, SafePoint, StoredRound
 from clonos.wire.admin_messages import (
     AdminAnswer,
     AdminRequest,
@@ -33,6 +33,8 @@ from clonos.wire.admin_messages import (
 )
 from clonos.wire.server_status import parse_status
 
+SAFE = SafePoint(StoredRound(Epoch(1), Round(4)), OutputNumber(17))
+SAID = {"kind": "ExchangeRounds", "generation": 1, "begun": 2, "complete": [0, 1], "committed": 0}
 REPORT = {
     "kind": "ReportFailure",
     "generation": 1,
@@ -51,6 +53,7 @@ REPORT = {
         CommitEpoch(7, {Origin(1, 0): 100, Origin(63, 2): 0}),
         BeginGeneration(3),
         ExchangeRounds(3, Rounds()),
+        ExchangeRounds(3, Rounds(safe={Origin.of(2, 1): SAFE})),
         ExchangeRounds(3, Rounds(Round(9), StoredRound(Epoch(2), Round(8)), Epoch(1))),
         SetHolders(()),
         SetHolders(("h:1", "h:2")),
@@ -102,6 +105,10 @@ def test_golden_objects() -> None:
         {"kind": "CommitEpoch", "epoch": 7, "truncation_points": [[0, 0, 5]]},
         {"kind": "CommitEpoch", "epoch": 7, "truncation_points": [[1, 0, "5"]]},
         {"kind": "ExchangeRounds", "generation": 1, "begun": 2, "complete": [0, 1]},
+        {**SAID, "safe": {}},
+        {**SAID, "safe": [[2, 0, 0, 1]]},
+        {**SAID, "safe": [[2, 0, 0, -1, 1]]},
+        {**SAID, "safe": [[2, 0, 0, 1, "1"]]},
         {"kind": "ExchangeRounds", "generation": 1, "begun": -1, "complete": [0, 1], "committed": 0},
         {"kind": "ExchangeRounds", "generation": 1, "begun": 2, "complete": [0], "committed": 0},
         {"kind": "ExchangeRounds", "generation": 1, "begun": 2, "complete": [-2, 1], "committed": 0},

@@ -191,9 +191,9 @@ def recovery_line(
         return chosen[receiver].reached if receiver in chosen else standings[receiver].reached
 
     def unread(origin: Origin, point: Point) -> OutputNumber | None:
-        if not recovery.logs_messages:
-            return None
         receivers = topology.receivers(origin.node)
+        if not recovery.logs_messages or not receivers:
+            return None
         return first_unread(point.sent, [reached(each).get(origin.channel, -1) for each in receivers])
 
     return RecoveryLine(

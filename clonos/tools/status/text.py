@@ -68,10 +68,14 @@ def _epochs(said: dict[str, Any], now: float) -> str:
 
 
 def _round(said: dict[str, Any], now: float) -> Iterator[str]:
-    """Where rows are seen with their round."""
-    if said["recovery"] == RecoveryKind.COORDINATED.value:
-        at = said["round_at"]
-        yield "no round complete yet" if at is None else f"last round complete {span(now - at)} ago"
+    """Where rows are seen later than they are made."""
+    at = said["round_at"]
+    ago = f"{span(now - at)} ago" if at is not None else ""
+    match RecoveryKind(said["recovery"]):
+        case RecoveryKind.COORDINATED:
+            yield f"last round complete {ago}" if ago else "no round complete yet"
+        case RecoveryKind.UNCOORDINATED:
+            yield f"safe line moved {ago}" if ago else "no safe line inside the epoch yet"
 
 
 def _metrics(servers: list[dict[str, Any]]) -> list[str]:

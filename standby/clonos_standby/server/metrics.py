@@ -125,9 +125,11 @@ class _Page:
     def _sinks(self) -> Iterator[Metric]:
         yield self._total("visible_rows", "Rows that a sink has made visible")
         yield self._latency()
-        held = "Rows that a sink does not show before their round of checkpoints is complete"
+        held = "Rows that a sink does not show before no failure can lead behind them"
         yield self._gauge("held_rows", held, self._known(lambda work: work.held_rows), _PLACE)
-        complete = "When the last round of checkpoints was complete, in seconds since 1970"
+        complete = (
+            "When the last round of checkpoints was complete, or the safe line moved, in seconds since 1970"
+        )
         at = [((), self._stats.round_at)] if self._stats.round_at is not None else []
         yield self._gauge("round_complete_timestamp_seconds", complete, at)
         yield self._total("sink_retries", "What a sink has tried again, as the outside was away")

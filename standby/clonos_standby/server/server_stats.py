@@ -77,9 +77,7 @@ class ServerStats:
         self.repeated = 0  # bytes of log
         self.failovers = Histogram(FAILOVER_SECONDS)
         self.committed = NO_EPOCH
-        self.round_at: float | None = (
-            None  # when this server heard last that a round of checkpoints is complete
-        )
+        self.round_at: float | None = None  # when this server heard last that checkpoints make more visible
 
     def heard(self, origin: Origin, pid: int, figures: Mapping[str, float]) -> None:
         """A replica has told how far it is."""

@@ -385,9 +385,9 @@ class Supervisor:
 
     def exchange_rounds(self, generation: Generation, rounds: Rounds) -> Mapping[Origin, StoredRound]:
         """How far the rounds of a start of the query are, by its driver; which checkpoints are durable here."""
-        before = self._rounds.rounds.complete
+        before = self._rounds.rounds
         if self._rounds.say(generation, rounds):
-            if self._rounds.rounds.complete > before:
+            if self._rounds.rounds.shows_more_than(before):
                 self.stats.round_at = time.time()
             for replica in self._placement.not_given_up:
                 self._tell(replica, RoundsSaid(self._rounds.rounds))

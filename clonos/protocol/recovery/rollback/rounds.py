@@ -60,6 +60,10 @@ class Rounds:
         safe = self.safe.get(origin)
         return self.complete if safe is None else max(self.complete, safe.stored)
 
+    def shows_more_than(self, other: Rounds) -> bool:
+        """Whether more may be seen than when the other was said, beside what has committed."""
+        return self.complete > other.complete or self.safe != other.safe
+
     def newest(self, other: Rounds) -> Rounds:
         """Of two that were said in one start, what is known by both."""
         return Rounds(

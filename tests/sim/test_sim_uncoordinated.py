@@ -1,0 +1,66 @@
+"""Whole queries with uncoordinated checkpoints, under seeded schedules and faults."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+import pytest
+
+from clonos.protocol.line.recovery_line import RecoveryLine
+from clonos.protocol.recovery.recovery_kind import RecoveryKind
+from clonos.sim.command import run_rolled_back
+from clonos.sim.coordinator import Coordinator
+from clonos.sim.plan import draw_plan
+from clonos.sim.rollback_plan import rolled_back
+from clonos.sim.run import Report, run
+
+FEW = 150
+PROCESSES = min(os.cpu_count() or 1, 4)
+RUN: Final[Callable[[int], Report]] = partial(run_rolled_back, RecoveryKind.UNCOORDINATED)
+
+
+def test_every_seed_is_right() -> None:
+    with ProcessPoolExecutor(PROCESSES) as pool:
+        reports = list(pool.map(RUN, range(FEW), chunksize=10))
+    wrong = [str(report) for report in reports if not report.right]
+    assert not wrong, "\n".join(wrong)
+    assert sum(report.outcome == "exact" for report in reports) > 0.9 * FEW
+
+
+def test_without_faults_every_run_is_exact() -> None:
+    """Also where functions reach for entropy behind the back of the services."""
+    for seed in range(20):
+        plan = rolled_back(draw_plan(seed), RecoveryKind.UNCOORDINATED)
+        report = run(replace(plan, faults=0, impure=True))
+        assert report.outcome == "exact" and not report.struck, str(report)
+
+
+def test_lines_cut_through_what_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else nothing would be tested of what is sent again."""
+    unread: list[bool] = []
+    real = Coordinator.keep_line
+
+    def keep_line(self: Coordinator, line: RecoveryLine) -> None:
+        for origin, resume in line.resumes.items():
+            if resume.unread is not None:
+                begins = self._checkpoint.snapshots(origin).named(resume.name)
+                assert begins is not None
+                unread.append(resume.unread <= max(begins.instance.sent.values(), default=0))
+        real(self, line)
+
+    monkeypatch.setattr(Coordinator, "keep_line", keep_line)
+    for seed in range(40):
+        assert RUN(seed).right
+    assert sum(unread) > 10
+
+
+@pytest.mark.soak
+def test_many_seeds_are_right() -> None:
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        for report in pool.map(RUN, range(FEW, 100_000), chunksize=25):
+            assert report.right, str(report)
