@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from clonos.errors import QueryDefinitionError
 from clonos.protocol.recovery.recovery_kind import RecoveryKind
 from clonos.sinks.batch_sink import BatchSink
-from clonos.spark.plan import OperatorPlan, PlanNode, SinkPlan, SourcePlan
+from clonos.spark.plan import OperatorPlan, PlanNode, SinkPlan
 
 _CAUSAL = "Set spark.clonos.recovery=causal"
 
@@ -33,8 +33,6 @@ def check_recovery(
     for node in nodes:
         if isinstance(node, OperatorPlan):
             _check_operator(said, node, standby)
-        elif isinstance(node, SourcePlan) and node.back_edge is not None:
-            raise QueryDefinitionError(f"{said} cannot go round a loop", hint=_CAUSAL)
     for sink in sinks:
         if isinstance(sink.sink, BatchSink):
             raise QueryDefinitionError(

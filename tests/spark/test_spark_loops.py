@@ -65,6 +65,23 @@ def test_rows_come_back_once_although_replicas_die(place: Place, mode: str) -> N
     assert place.query.restarts == []
 
 
+@pytest.mark.parametrize("recovery", ["coordinated", "uncoordinated"])
+def test_rows_come_back_once_where_no_step_is_repeated(place: Place, recovery: str) -> None:
+    """A row comes back when it may be seen, so no failure leads behind what has come back."""
+    place.spark.conf.set("spark.clonos.recovery", recovery)
+    place.spark.conf.set("spark.clonos.recovery.interval", "100ms")
+    place.start(countdown(place), "realtime")
+    for number in range(3):
+        place.write(rows_of(range(10 * number, 10 * number + 10)))
+        place.until(lambda n=number: len(place.rows()) > 30 * n, "the first turn")
+        nodes = {(replica["node"], replica["instance"]) for replica in place.query.replicas()}
+        node, instance = sorted(nodes)[number % len(nodes)]
+        place.kill(node, instance)
+        place.await_rows(30 * (number + 1))
+    check(place.await_rows(90), range(30))
+    assert place.query.restarts
+
+
 def test_a_loop_goes_on_after_a_restart_and_available_now_waits_for_its_end(place: Place) -> None:
     """Also for what the loop itself has added meanwhile: nothing is under way when the query has ended."""
     place.write(rows_of(range(10), turns=5))

@@ -29,10 +29,6 @@ def act(key: Any, row: Any, ctx: Any) -> Any:
     yield (*row, ctx.effect(int, row.n, key=f"{row.k}-{row.n}"))
 
 
-def say(row: Any, ctx: Any) -> Any:
-    return row
-
-
 @pytest.fixture
 def coordinated(place: Place) -> Place:
     place.spark.conf.set("spark.clonos.recovery", "coordinated")
@@ -133,16 +129,6 @@ def test_a_batch_of_the_driver_is_refused(coordinated: Place) -> None:
     place = coordinated
     with pytest.raises(QueryDefinitionError, match=r"a batch of foreachBatch.*Give another sink"):
         place.start(totals(place), "realtime", clonos.sinks.batches(lambda df, epoch: None))
-
-
-def test_a_loop_is_refused(coordinated: Place) -> None:
-    place = coordinated
-    loop = place.causal(SCHEMA).iterate(
-        lambda rows: (rows.map(say, SCHEMA, name="back"), rows.map(say, SCHEMA, name="body")),
-        str(place.base / "again"),
-    )
-    with pytest.raises(QueryDefinitionError, match=r"cannot go round a loop.*recovery=causal"):
-        place.start(loop, "realtime")
 
 
 def test_an_effect_is_refused_when_it_is_asked_for(coordinated: Place) -> None:

@@ -12,8 +12,8 @@ def check_replaceable(policy: InstancePolicy, request: AttachRequest, name: str)
     checkpoint others have seen, and it is not known. Raises RollbackNeeded where it cannot be repeated."""
     if not policy.repeats and not request.fresh:
         raise RollbackNeeded(
-            "a process was lost, and what it did since the last complete round is not recorded: all instances go back "
-            "to that round",
+            "a process was lost, and what it did since its last checkpoint is not recorded: all instances go back to "
+            "checkpoints that fit together",
             where=Where(name, request.origin.instance, request.epoch),
         )
 
