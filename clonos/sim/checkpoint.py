@@ -26,6 +26,7 @@ from clonos.protocol.recovery.rollback.held_output import SinkCheckpoint
 from clonos.protocol.recovery.rollback.sink_progress import SinkEnd
 from clonos.protocol.roles.leadership import Claim, Lease
 from clonos.protocol.source_channels import Numbered
+from clonos.sim.checks.truth import RowHistory
 from clonos.sim.frames import OutputFrame
 
 
@@ -39,9 +40,7 @@ class Snapshot:
     acked_input: int  # the last bundle of its task attempt that it covers
     depends: Mapping[Origin, LogOffset]
     reached: Mapping[int, int]  # last position consumed per channel, as the checkers saw it
-    addressed: tuple[
-        tuple[int, int], ...
-    ] = ()  # by destination, the numbers of all rows that were ever for it
+    rows: RowHistory = field(default_factory=RowHistory)  # that it had sent, as the checkers saw it
     damaged: bool = False
 
     @property

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from clonos.errors import ClonosError, LogCorrupt, StorageUnavailable, Where
+from clonos.errors import ClonosError, Fenced, LogCorrupt, StorageUnavailable, Where
 from clonos.protocol.destination import NOWHERE, KeyKind, Reader, Router, Routing, route_by_key, route_to
 from clonos.protocol.engine.instance import Emit, Instance, InstanceConfig, InstanceSnapshot, Row
 from clonos.protocol.engine.services import CausalServices
@@ -81,7 +81,6 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
         self._stored: SnapshotStored | None = None
         self.state: Any = self._new_state()
         self._sent = SentFrames(lambda: self.session.acked_input)
-        self._addressed: list[tuple[int, int]] = []  # for the checkers alone
         self.timers = Timers()
         self.event_timers = Timers()
         self.depends: dict[Origin, LogOffset] = {}  # for the checkers alone
@@ -208,7 +207,6 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
             return None
         state, timers, event_timers, sent = pickle.loads(found.content)
         self._sent = SentFrames(lambda: self.session.acked_input, sent)
-        self._addressed = list(found.addressed)
         if self._world.plan.real_values:
             state = real.RealState(self._world.plan.state_cache, state)
         self.state, self.timers, self.event_timers = state, Timers(timers), Timers(event_timers)
@@ -428,7 +426,6 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
                     delta = deltas.pop(column[index], None)
                     record = Record(emit.first + index, (*row, of_reader[index]), delta, ingested=ingested)
                     records.append((column[index], record))
-                    self._addressed.append((column[index], record.position))
         last = output_after(emit.first, emit.count - 1) if emit.count else NO_OUTPUT
         output = Output(
             acked_input,
@@ -494,7 +491,6 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
             covered,
             dict(self.depends),
             dict(self.consumed),
-            tuple(self._addressed),
         )
         self._world.checks.snapshots(self, snapshot)
         return snapshot
@@ -508,6 +504,11 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
         self._snapshots.write(pending)
 
     def store_in_background(self, pending: Snapshot) -> None:
+        """It begins with a look at who has claimed the instance."""
+        if pending.name.fence < self._snapshots.claimed:
+            self._stored = SnapshotStored(Fenced(f"the state of {self._origin} was taken over"))
+            self._replica.hear(self._stored)
+            return
         self._world.kernel.after(self._world.choices.schedule.randint(100, 3000), self._arrives, pending)
 
     def _arrives(self, snapshot: Snapshot) -> None:

@@ -21,10 +21,11 @@ class SentFrames(SentLog[OutputFrame]):
     def keep(self, emit: Emit, frame: OutputFrame) -> None:
         self.kept.append(frame)
 
-    def frames(self, since: OutputNumber) -> Iterator[OutputFrame]:
+    def frames(self, since: OutputNumber) -> Iterator[tuple[OutputNumber, OutputFrame]]:
         for frame in list(self.kept):
-            if frame.output.emitted_output >= since:
-                yield replace(frame, output=replace(frame.output, acked_input=self._acked_input()))
+            last = frame.output.emitted_output
+            if last >= since:
+                yield last, replace(frame, output=replace(frame.output, acked_input=self._acked_input()))
 
     def forget(self, before: OutputNumber) -> None:
         self.kept = [frame for frame in self.kept if frame.output.emitted_output >= before]

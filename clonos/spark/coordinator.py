@@ -68,6 +68,8 @@ from clonos_standby.server.seldom import Seldom
 LOG = logging.getLogger("clonos")
 
 COMMIT_POLL_SECONDS = 0.25
+_FORGETS_EVERY = 20.0
+"""Seconds. Where rows are seen at once, the safe line only says what may go: it is drawn four times in this."""
 RECENT_SECONDS = 15.0
 
 
@@ -157,7 +159,7 @@ class Coordinator(QueryCoordinator):
             self._topology,
             self._sinks,
             self._fitted,
-            sinks_hold=not self._recovery.repeats,
+            sinks_hold=not self._recovery.replaces,
         )
         self._records = CommitRecords(self._commits, self._topology)
         self.data = data_directory(self._checkpoint.location, self.query, self._settings)
@@ -198,6 +200,8 @@ class Coordinator(QueryCoordinator):
 
     def _new_progress(self) -> Progress:
         interval = self._settings.round_interval
+        if self._recovery.replaces:  # nothing waits for the line but what is to be forgotten
+            return SafeLine(self.safe_line, interval=max(interval, _FORGETS_EVERY))
         if self._recovery.logs_messages:
             return SafeLine(self.safe_line, interval=interval)
         instances = self._topology.instances(NodeKind.OPERATOR, NodeKind.SINK)

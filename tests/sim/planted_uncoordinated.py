@@ -70,8 +70,9 @@ def what_was_sent_is_forgotten_with_the_own_checkpoint(patch: Patch) -> None:
 
 
 def frames_are_sent_again_as_the_earlier_attempt_acknowledged(patch: Patch) -> None:
-    def frames(self: SentFrames, since: OutputNumber) -> Iterator[OutputFrame]:
-        yield from [frame for frame in self.kept if frame.output.emitted_output >= since]
+    def frames(self: SentFrames, since: OutputNumber) -> Iterator[tuple[OutputNumber, OutputFrame]]:
+        sent = [(frame.output.emitted_output, frame) for frame in self.kept]
+        yield from [(last, frame) for last, frame in sent if last >= since]
 
     patch.setattr(SentFrames, "frames", frames)
 

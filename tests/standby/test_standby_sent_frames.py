@@ -22,7 +22,7 @@ def emit(last: int) -> Emit:
 
 
 def sent(frames: SentFrames, since: int) -> list[Output]:
-    found = [parse(frame_of(to_bytes(frame))) for frame in frames.frames(OutputNumber(since))]
+    found = [parse(frame_of(to_bytes(frame))) for _, frame in frames.frames(OutputNumber(since))]
     assert all(isinstance(each, Output) for each in found)
     return [each for each in found if isinstance(each, Output)]
 

@@ -188,7 +188,9 @@ def recovery_line(
         return still_awaited(ahead, will_not_come)
 
     def reached(receiver: Origin) -> Mapping[int, int]:
-        return chosen[receiver].reached if receiver in chosen else standings[receiver].reached
+        if receiver in chosen:
+            return chosen[receiver].reached
+        return standings[receiver].reached if receiver in standings else cursors.get(receiver, {})
 
     def unread(origin: Origin, point: Point) -> OutputNumber | None:
         receivers = topology.receivers(origin.node)

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from clonos.errors import CheckpointMismatch
 from clonos.protocol.fence import Generation
 from clonos.protocol.ids import Epoch, Origin, channel_origin
-from clonos.protocol.line.recovery_line import RecoveryLine, Standing, beginnings, recovery_line
+from clonos.protocol.line.recovery_line import Point, RecoveryLine, Standing, beginnings, recovery_line
 from clonos.protocol.recovery.recovery_kind import RecoveryKind
 from clonos.protocol.topology import NodeKind, Topology
 
@@ -36,9 +36,8 @@ def rollback_line(
     """`standings` are those of operators' and sinks' instances, `resumes`: whether they may begin inside the epoch.
     Raises CheckpointMismatch."""
     if resumes:
-        sinks = {origin: standings[origin].reached for origin in topology.instances(NodeKind.SINK)}
-        line = recovery_line(
-            topology, standings, sinks, generation=generation, epoch=epoch, recovery=recovery
+        line = rollback_target(
+            topology, standings, cursors, generation=generation, epoch=epoch, recovery=recovery
         )
     else:
         bases = {origin: one.base for origin, one in standings.items() if one.base is not None}
@@ -47,20 +46,49 @@ def rollback_line(
     return line
 
 
+def rollback_target(
+    topology: Topology,
+    standings: Mapping[Origin, Standing],
+    cursors: Cursors,
+    *,
+    generation: Generation,
+    epoch: Epoch,
+    recovery: RecoveryKind,
+) -> RecoveryLine:
+    """The line, whatever is visible. A sink that does not begin at a checkpoint begins where its store has come."""
+    sinks = {
+        origin: standings[origin].reached if origin in standings else cursors.get(origin, {})
+        for origin in topology.instances(NodeKind.SINK)
+    }
+    return recovery_line(topology, standings, sinks, generation=generation, epoch=epoch, recovery=recovery)
+
+
 def _check_visible(
     topology: Topology, line: RecoveryLine, standings: Mapping[Origin, Standing], cursors: Cursors
 ) -> None:
     operators = {node.number for node in topology.nodes if node.kind is NodeKind.OPERATOR}
-    for origin in topology.instances(NodeKind.SINK):
+
+    def begins(origin: Origin) -> Point | None:
         standing, resume = standings[origin], line.resumes.get(origin)
-        chosen = [point.reached for point in standing.inside if resume and point.name == resume.name]
-        reached = chosen[0] if chosen else standing.reached
+        chosen = [point for point in standing.inside if resume and point.name == resume.name]
+        return chosen[0] if chosen else standing.base
+
+    def reached(sink: Origin, channel: int) -> int:
+        """Up to where rows of the channel are not made again."""
+        if sink in standings:
+            point = begins(sink)
+            return point.reached.get(channel, -1) if point is not None else -1
+        sender = channel_origin(channel)
+        to, point = topology.destination(sender.node, sink), begins(sender) if sender in standings else None
+        return point.sent.get(to, -1) if point is not None and to is not None else -1
+
+    for origin in topology.instances(NodeKind.SINK):
         for channel, at in cursors.get(origin, {}).items():
-            if channel_origin(channel).node in operators and reached.get(channel, -1) < at:
+            if channel_origin(channel).node in operators and (last := reached(origin, channel)) < at:
                 raise CheckpointMismatch(
                     f"sink {topology.node(origin.node).name!r}, instance {origin.instance}, shows rows of channel "
                     f"{channel} up to {at}, and the newest checkpoints that fit together end at "
-                    f"{reached.get(channel, 'none')}: rows behind that would be made again, and differently",
+                    f"{last if last >= 0 else 'none'}: rows behind that would be made again, and differently",
                     hint="Restore the checkpoint as it was last; a new program begins where an epoch has ended: let "
                     "the old one run until one has, or begin anew with a new checkpoint and a new sink",
                 )

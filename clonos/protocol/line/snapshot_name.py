@@ -126,8 +126,15 @@ def of_newest_attempt(names: Names, epoch: Epoch, claimed: Fence) -> list[Snapsh
 
 
 def of_all_attempts(names: Names, epoch: Epoch) -> list[SnapshotName]:
-    """Inside `epoch`, oldest first: which of them have happened, a recovery line says (`RecoveryLine.counting`)."""
-    return sorted(name for name in names if name.epoch == epoch and not name.final)
+    """Inside `epoch`, oldest first: which of them have happened, a recovery line says (`RecoveryLine.counting`). What a
+    lost process stored has not where another one has begun in its place before, and has stored as much: that one counts
+    on from where it began."""
+    inside = sorted(name for name in names if name.epoch == epoch and not name.final)
+    happened: list[SnapshotName] = []
+    for name in reversed(inside):
+        if not happened or name.fence == happened[-1].fence or name.sequence < happened[-1].sequence:
+            happened.append(name)
+    return happened[::-1]
 
 
 def superseded(names: Names, newest: SnapshotName, kept_from: int | None = None) -> list[SnapshotName]:

@@ -7,6 +7,7 @@ from collections.abc import Collection
 from clonos.protocol.ids import NodeId, Origin
 from clonos.protocol.recovery.causal.policy import CausalPolicy
 from clonos.protocol.recovery.coordinated.alignment import Alignment
+from clonos.protocol.recovery.eager.eager_checkpoints import EagerCheckpoints
 from clonos.protocol.recovery.policy import InstancePolicy
 from clonos.protocol.recovery.recovery_kind import RecoveryKind
 from clonos.protocol.recovery.uncoordinated.independent_checkpoints import IndependentCheckpoints
@@ -22,6 +23,8 @@ def instance_policy(kind: RecoveryKind, senders: Collection[int]) -> InstancePol
             return Alignment(senders)
         case RecoveryKind.UNCOORDINATED:
             return IndependentCheckpoints()
+        case RecoveryKind.EAGER:
+            return EagerCheckpoints()
 
 
 def senders_of(topology: Topology, node: NodeId) -> frozenset[int]:

@@ -36,6 +36,16 @@ class InstancePolicy(ABC):
 
     @property
     @abstractmethod
+    def replaces(self) -> bool:
+        """Whether another process may take the place of a lost one inside an epoch."""
+
+    @property
+    @abstractmethod
+    def sends_late(self) -> bool:
+        """Whether nothing leaves the instance before a checkpoint that has it is durable."""
+
+    @property
+    @abstractmethod
     def checkpoints_alone(self) -> bool:
         """Whether the instance takes checkpoints inside an epoch whenever its own work is reason enough."""
 

@@ -21,13 +21,22 @@ class RecoveryKind(Enum):
     checkpoints that fit together; rows are seen when no failure can lead behind them.
     (`protocol.recovery.uncoordinated`)"""
 
+    EAGER = "eager"
+    """Nothing leaves an instance before a checkpoint that has it is durable. A lost process is replaced and goes on
+    from its last checkpoint alone; rows are seen at once. (`protocol.recovery.eager`)"""
+
     @property
     def repeats(self) -> bool:
-        """Whether an instance repeats what it did before a failure exactly, so that nothing that depends on it has to
-        be undone, and its output may be seen at once."""
+        """Whether an instance repeats, from a record, what it did before a failure."""
         return self is RecoveryKind.CAUSAL
+
+    @property
+    def replaces(self) -> bool:
+        """Whether a lost process is replaced, and nothing that others have of it is undone. So output may be seen at
+        once."""
+        return self in (RecoveryKind.CAUSAL, RecoveryKind.EAGER)
 
     @property
     def logs_messages(self) -> bool:
         """Whether senders keep what they have sent, so that what a line cuts through can be sent again."""
-        return self is RecoveryKind.UNCOORDINATED
+        return self in (RecoveryKind.UNCOORDINATED, RecoveryKind.EAGER)

@@ -39,6 +39,7 @@ from clonos.protocol.ids import (
     OutputNumber,
     epoch_before,
     log_after,
+    output_after,
 )
 from clonos.protocol.line.missing_end import check_log_has_no_earlier_epoch
 from clonos.protocol.line.recovery_line import RecoveryLine, Resume
@@ -63,7 +64,8 @@ S = TypeVar("S")
 
 
 class Incarnation(Generic[S]):
-    """See the module. An instance that has not moved, and cannot, leaves its log on this host alone. Output is numbered
+    """See the module. An instance that has not moved, and cannot, leaves its log on this host alone. With `keeps_sent`
+    its snapshots have what it has sent. Output is numbered
     beyond `output_number_floor`. With `damage_accepted` the user has chosen to go on over what is damaged."""
 
     def __init__(
@@ -74,6 +76,7 @@ class Incarnation(Generic[S]):
         instance_ports: InstancePorts,
         *,
         may_have_moved: bool,
+        keeps_sent: bool = False,
         output_number_floor: OutputNumber = NO_OUTPUT,
         damage_accepted: bool = False,
     ) -> None:
@@ -82,6 +85,7 @@ class Incarnation(Generic[S]):
         self._ports = ports
         self._instance_ports = instance_ports
         self._may_have_moved = may_have_moved
+        self._keeps_sent = keeps_sent
         self._output_number_floor = output_number_floor
         self._damage_accepted = damage_accepted
         self._instance: Instance | None = None
@@ -204,6 +208,7 @@ class Incarnation(Generic[S]):
 
     def _attach(self, request: AttachRequest) -> None:
         self.request = request
+        self.unread = None
         self.bundles = BundleGapDetector()
 
     def _has_read_log(self) -> None:
@@ -251,10 +256,10 @@ class Incarnation(Generic[S]):
         line = self._line(request.generation)
         line.check_epoch(request.epoch, self.where)
         resume = self._claim_and_clear(line)
-        self.unread = resume.unread if resume is not None else None
         found = self._choose(resume)
         yield from self._check_beginning(line, found)
         snapshot = self._return_to(found, resume)
+        self.unread = self._first_unread(found, resume)
         yield from self._ports.reached(Reached.STATE)
         opened = self._ports.open_log()
         held = opened.held
@@ -301,6 +306,13 @@ class Incarnation(Generic[S]):
                 self._ports.log_is_whole(begins)
         yield from self._ports.reached(Reached.FUNCTION)
 
+    def _first_unread(self, found: S | None, resume: Resume | None) -> OutputNumber | None:
+        """Of what it has kept of this epoch. A conduit that has lost its process says how far it was sent rows."""
+        if resume is not None:
+            return resume.unread
+        is_inside = found is not None and self._ports.candidate(found).name.epoch == self.request.epoch
+        return output_after(self.request.emitted_output, 1) if is_inside and self._keeps_sent else None
+
     def _claim_and_clear(self, line: RecoveryLine) -> Resume | None:
         """Whether a new attempt resumes; what others left of an epoch that it runs from the beginning goes.
 
@@ -338,6 +350,17 @@ class Incarnation(Generic[S]):
         if self.origin in record.ends:
             raise self._lost(f"epoch {record.epoch} with {record.ends[self.origin].snapshot}")
 
+    def has_begun_behind(self, epoch: Epoch) -> bool:
+        """Whether this start of the query began with the epoch behind that one: it is not run again."""
+        return epoch < self._line(self.request.generation).epoch
+
+    def await_commit_before(self) -> Steps:
+        """Until the epoch before this one is recorded to have committed."""
+        before = epoch_before(self.request.epoch)
+        while self._committed() < before:
+            self._check_record_may_come(before)
+            yield from self._ports.await_commit()
+
     def _check_record_may_come(self, epoch: Epoch) -> None:
         """Raises the driver's error where it has met one that keeps it from recording the commit."""
         unrecorded = self._ports.unrecorded_commit()
@@ -363,6 +386,7 @@ class Incarnation(Generic[S]):
                 log_offset=candidate.log_offset,
                 emitted=candidate.emitted,
                 before=self._emitted_before,
+                keeps_sent=self._keeps_sent,
             )
 
         return self._ports.snapshots.latest(

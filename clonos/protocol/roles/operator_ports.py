@@ -90,7 +90,7 @@ class OperatorPorts(IncarnationPorts[S], QuarantinePorts, Generic[S, PendingT, F
 
     @abstractmethod
     def send_ahead(self, frames: Sequence[FrameT]) -> None:
-        """In the middle of a step: rows of the steps before it."""
+        """In the middle of a step: rows of the steps before it. Or when what they waited for has been stored."""
 
     @abstractmethod
     def keep_that_effects_are_used(self) -> None:

@@ -20,7 +20,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 from clonos.errors import ResumeFailed
 from clonos.protocol.engine.instance import Action, Bundle, Emit, Instance, Persist, Row
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import NO_OUTPUT, Epoch, LogOffset, Origin, OutputNumber
+from clonos.protocol.ids import NO_OUTPUT, Epoch, LogOffset, Origin, OutputNumber, epoch_before
 from clonos.protocol.ingestion import UNKNOWN, Ingested, PendingInput
 from clonos.protocol.ports import Encoded
 from clonos.protocol.recovery.marker import Round
@@ -40,11 +40,13 @@ _ROWS_TOGETHER: Final = 1000
 
 
 class _Storing(NamedTuple):
-    """What a snapshot covers that is being stored: bundles, and the log; and which checkpoint it is to the driver."""
+    """What a snapshot covers that is being stored: bundles, the log, and frames that wait for it; and which checkpoint
+    it is to the driver."""
 
     acked_input: int
     log_offset: LogOffset
     round: Round
+    frames: int
 
 
 S = TypeVar("S")
@@ -80,6 +82,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
             ports,
             self,
             may_have_moved=may_have_moved,
+            keeps_sent=policy.logs_messages,
             output_number_floor=output_number_floor,
             damage_accepted=damage_accepted,
         )
@@ -89,6 +92,12 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         self._input = PendingInput()
         self._storing: _Storing | None = None
         self._has_moved = False  # since the last snapshot
+        self._unsent: list[
+            tuple[OutputNumber, FrameT]
+        ] = []  # what waits for a snapshot, or for the commit of the epoch before
+        self._frames_sent = 0  # before these
+        self._frames_stored = 0  # of all, those that do not wait for a snapshot any more
+        self._sent_output = NO_OUTPUT  # the number of the last row that has left, in this task attempt
 
     # ------------------------------------------------------------------ life
 
@@ -118,6 +127,8 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
     def attach(self, request: AttachRequest) -> Steps:
         """A conduit has connected: restore, if the instance is not in memory."""
         self._acked_input = 0
+        self._unsent, self._sent_output = [], request.emitted_output
+        self._frames_sent = self._frames_stored = 0
         check_replaceable(self._policy, request, self._name)
         is_suspect = self.quarantine.begin(request)
         try:
@@ -155,14 +166,19 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         yield from self._carry_out(self._policy.begin_round(self._rounds.open))
 
     def _send_again(self) -> Steps:
-        """What was under way at the recovery line, before anything new."""
+        """What was under way at the recovery line, or the conduit lacks of a process that was lost, before anything
+        new."""
         sent_log, unread = self._ports.sent_log, self.incarnation.unread
         if unread is None:
             sent_log.clear()
-            return
-        sent_log.forget(unread)
-        for frame in sent_log.frames(unread):
-            yield from self._ports.send([frame])
+            self._sent_output = self.live.emitted_output
+        elif self._policy.sends_late:
+            self._unsent += sent_log.frames(unread)
+            self._frames_stored = self._frames_made
+            self._release()
+        else:
+            for _, frame in sent_log.frames(unread):
+                yield from self._ports.send([frame])
 
     def stand_by(self, request: AttachRequest) -> Steps:
         """Restore, and follow the replica from there."""
@@ -209,6 +225,8 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         self._rounds = self._rounds.newest(rounds)
         if self._policy.logs_messages and self.incarnation.is_there:
             self._forget_before_safe_line()
+            if self._is_open:
+                self._release()
         if self._is_open:
             yield from self._carry_out(self._policy.begin_round(self._rounds.open))
 
@@ -259,7 +277,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
             yield from self.perform(actions)
             self._input_is_used()
             is_told = is_told or any(isinstance(action, Emit) for action in actions)
-        return is_told
+        return is_told and not self._policy.sends_late
 
     def _take_singly(self, records: Bundle) -> Steps:
         """Each record is saved before the next one may end the process. The bundle is acknowledged by itself."""
@@ -286,8 +304,13 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         self._input_is_used()
         if self._storing is not None:
             self.snapshot_stored((yield from ports.await_stored()))
-        if self._policy.logs_messages:
-            ports.sent_log.clear()
+        while self._unsent and self._frames_made > self._frames_stored:
+            # Not with the last snapshot: that counts when the epoch has committed, and readers have this before.
+            yield from ports.store_snapshot((yield from self._begin_snapshot()))
+            self.snapshot_stored(SnapshotStored())
+        while self._unsent:
+            yield from self.incarnation.await_commit_before()
+            self._release(is_committed=True)
         name = self.incarnation.name_snapshot(final=True)
         ports.fold_log()
         pending = ports.begin_snapshot(
@@ -320,7 +343,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         """What is to be saved is saved before any row leaves; then all rows leave in one write."""
         ports, standby = self._ports, self.request.standby
         ports.carries_out()
-        frames: list[FrameT] = []
+        frames: list[tuple[OutputNumber, FrameT]] = []
         for action in actions:
             if isinstance(action, Persist):
                 yield from ports.at(Moment.IS_ABOUT_TO_SAVE)
@@ -331,21 +354,28 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
                 if standby:
                     ports.repeats(action)
                     continue
-                frames.append(frame := self._frame(action))
+                frame = self._frame(action)
+                frames.append((action.emitted_output, frame))
                 if self._policy.logs_messages and action.count:
                     ports.sent_log.keep(action, frame)
-        if frames:
-            yield from ports.send(frames)
+        if self._policy.sends_late:
+            self._unsent += frames
+        elif frames:
+            yield from ports.send([frame for _, frame in frames])
 
     def acknowledge(self) -> None:
         """Say where the instance stands, without rows."""
-        self._ports.acknowledge(self._acked_input, self.live.emitted_output, self.live.log_offset)
+        emitted = self._sent_output if self._policy.sends_late else self.live.emitted_output
+        self._ports.acknowledge(self._acked_input, emitted, self.live.log_offset)
 
     # ------------------------------------------------------------- snapshots
 
     def _snapshot_if_due(self) -> Steps:
         ports = self._ports
         if not self._policy.checkpoints_alone or self._storing is not None or self.live.holds:
+            return
+        if self._unsent and self._frames_made > self._frames_stored:
+            ports.store_in_background((yield from self._begin_snapshot()))
             return
         if not self._has_moved and not self._policy.repeats:
             return  # the last checkpoint has all there is
@@ -366,7 +396,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         self._has_moved = False
         name = self.incarnation.name_snapshot(final=False)
         number = Round(name.sequence) if round is None else round
-        self._storing = _Storing(self._acked_input, self.live.log_offset, number)
+        self._storing = _Storing(self._acked_input, self.live.log_offset, number, self._frames_made)
         ports.fold_log()
         pending = ports.begin_snapshot(name, self.live.snapshot(), covered=self.incarnation.bundles.upto)
         self._schedule.begin(ports.steady_clock(), ports.work())
@@ -381,6 +411,23 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         yield from self._ports.send_marker(round)
         self._ports.store_in_background(pending)
 
+    @property
+    def _frames_made(self) -> int:
+        """In this task attempt, of those that wait before they are sent."""
+        return self._frames_sent + len(self._unsent)
+
+    def _release(self, *, is_committed: bool = False) -> None:
+        """Send what is stored. Until the epoch before has committed Spark may run that again, and with it this one:
+        then no snapshot of this one counts."""
+        before = epoch_before(self.request.epoch)
+        if is_committed or before <= self._rounds.committed or self.incarnation.has_begun_behind(before):
+            count = max(self._frames_stored - self._frames_sent, 0)
+            due, self._unsent = self._unsent[:count], self._unsent[count:]
+            self._frames_sent += len(due)
+            if due:
+                self._sent_output = due[-1][0]
+                self._ports.send_ahead([frame for _, frame in due])
+
     def snapshot_stored(self, stored: SnapshotStored) -> None:
         """What was stored in the background is durable, and the conduit may forget what it covers."""
         reached, self._storing = self._storing, None
@@ -388,6 +435,8 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
             raise stored.error
         self._schedule.store(stored.cost)
         if reached is not None:
+            self._frames_stored = reached.frames
+            self._release()
             self._ports.send_checkpointed(reached.acked_input, reached.log_offset)
             if not self._policy.repeats:
                 self._ports.round_stored(StoredRound(self.request.epoch, reached.round))

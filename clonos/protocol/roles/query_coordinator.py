@@ -30,7 +30,7 @@ from clonos.protocol.line.recovery_line import (
     program_at,
     recovery_line,
 )
-from clonos.protocol.line.rollback_line import rollback_line
+from clonos.protocol.line.rollback_line import rollback_line, rollback_target
 from clonos.protocol.recovery.recovery_kind import RecoveryKind
 from clonos.protocol.recovery.rollback.rounds import SafePoint, StoredRound
 from clonos.protocol.recovery.rollback.sink_progress import SinkEnd
@@ -159,6 +159,11 @@ class QueryCoordinator(ABC):
             for origin in self._topology.instances(NodeKind.OPERATOR)
         }
 
+    @property
+    def _kinds_with_checkpoints(self) -> tuple[NodeKind, ...]:
+        """A sink that shows rows at once stands where its store does."""
+        return (NodeKind.OPERATOR,) if self._recovery.replaces else (NodeKind.OPERATOR, NodeKind.SINK)
+
     def _all_standings(
         self, finals: FinalSnapshots, epoch: Epoch, last: RecoveryLine | None
     ) -> dict[Origin, Standing]:
@@ -170,7 +175,7 @@ class QueryCoordinator(ABC):
         bases |= {origin: end.point(cursors.get(origin, {})) for origin, end in ends.items()}
         found = self.all_snapshots_inside(epoch)
         standings: dict[Origin, Standing] = {}
-        for origin in self._topology.instances(NodeKind.OPERATOR, NodeKind.SINK):
+        for origin in self._topology.instances(*self._kinds_with_checkpoints):
             inside = found.get(origin, ())
             counting = last.counting(origin, inside) if last else inside
             standings[origin] = Standing(bases.get(origin), counting)
@@ -183,19 +188,19 @@ class QueryCoordinator(ABC):
         if begun is None:
             return {}
         epoch = max(begun.epoch, epoch_after(self.forgotten))
+        cursors = self.cursors() if self._recovery.replaces else {}
         bases, found = self._bases(epoch), self.all_snapshots_inside(epoch)
         standings = {}
-        for origin in self._topology.instances(NodeKind.OPERATOR, NodeKind.SINK):
+        for origin in self._topology.instances(*self._kinds_with_checkpoints):
             inside = begun.counting(origin, found.get(origin, ()))
             known = durable(inside, begun.generation, stored.get(origin))
             standings[origin] = Standing(bases.get(origin), known)
-        line = rollback_line(
+        line = rollback_target(
             self._topology,
             standings,
-            {},
+            cursors,
             generation=begun.generation,
             epoch=epoch,
-            resumes=True,
             recovery=self._recovery,
         )
         return safe_points(line)

@@ -37,7 +37,7 @@ from clonos.sim.checks.prefix import Prefix
 from clonos.sim.checks.replays import Replays
 from clonos.sim.checks.rollbacks import Rollbacks
 from clonos.sim.checks.truncation import Truncation
-from clonos.sim.checks.truth import Truth
+from clonos.sim.checks.truth import RowHistory, Truth
 from clonos.sim.checks.violation import Violation
 from clonos.sim.disk import LogStore
 from clonos.sim.plan import Fault
@@ -111,7 +111,7 @@ class Checks:
     def _goes_back(self, host: OperatorHost, hello: AttachRequest, found: Snapshot | None) -> None:
         """With all others, to a line: what it did behind that never happened, and nothing of it is repeated."""
         self.fencing.begins(host.origin, host.replica)
-        self.truth.cut_rows(host.origin, found.instance.emitted if found else NO_OUTPUT)
+        self.truth.go_back(host.origin, found.rows if found is not None else RowHistory())
 
     def line_drawn(self, line: RecoveryLine) -> None:
         if self._world.plan.recovery.repeats:
@@ -215,7 +215,10 @@ class Checks:
         self.effects.done(host.server_at, host.origin.node, key, record, draw)
 
     def snapshots(self, host: OperatorHost, snapshot: Snapshot) -> None:
-        if self._is_overtaken(host) or not self._world.plan.recovery.repeats:
+        if self._is_overtaken(host):
+            return
+        if not self._world.plan.recovery.repeats:
+            snapshot.rows = self.truth.row_history(host.origin)
             return
         self.replays.snapshot(host, snapshot)
 

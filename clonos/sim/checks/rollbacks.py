@@ -48,7 +48,7 @@ class Rollbacks:
         to = self._world.plan.dataflow.topology.destination(sender.node, receiver)
         if found is None or resume is None or resume.unread is None or to is None:
             return False
-        lacks = {number for destination, number in found.addressed if destination == to and number > had}
+        lacks = {number for number in found.rows.sent.get(to, ()) if number > had}
         frames = [frame for frame in found.sent if frame.output.last >= resume.unread]
         return lacks <= {
             record.position for frame in frames for target, record in frame.records if target == to
@@ -61,15 +61,22 @@ class Rollbacks:
             line = self._world.driver.next_line()
         except CheckpointMismatch as behind:
             raise Violation("output rule", behind.message) from behind
-        last = self._reached(line, sink).get(tag.channel, -1)
+        sender = channel_origin(tag.channel)
+        if not self._world.plan.recovery.replaces:
+            last = self._reached(line, sink).get(tag.channel, -1)
+        elif self._world.plan.dataflow.topology.node(sender.node).kind is NodeKind.OPERATOR:
+            last = self._sent(line, sender, sink)
+        else:
+            return
         if last < tag.position:
-            sender = channel_origin(tag.channel)
             raise Violation(
                 "output rule",
                 f"sink {sink} shows row {tag.position} of {sender}, and would begin behind {last}",
             )
 
     def _reached(self, line: RecoveryLine, origin: Origin) -> Mapping[int, int]:
+        if origin in self._world.sinks and self._world.plan.recovery.replaces:
+            return self._world.sinks[origin].cursors
         begins = self._begins(line, origin)
         return begins.reached if begins is not None else {}
 

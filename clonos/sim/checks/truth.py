@@ -8,9 +8,19 @@ never happened. `cut` is where it is decided whether that was allowed.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from clonos.protocol.ids import LOG_BEGIN, LogOffset, Origin, OutputNumber
 from clonos.sim.checks.violation import Violation
+
+
+@dataclass(frozen=True, slots=True)
+class RowHistory:
+    """What an instance had sent at a snapshot: by destination the numbers of its rows, and what they were."""
+
+    sent: Mapping[int, Sequence[OutputNumber]] = field(default_factory=dict)
+    rows: Mapping[OutputNumber, str] = field(default_factory=dict)
 
 
 class Truth:
@@ -54,6 +64,15 @@ class Truth:
         for states in self.states.values():
             for at in [at for at, (_, depends) in states.items() if depends.get(origin, 0) > offset]:
                 del states[at]
+
+    def row_history(self, origin: Origin) -> RowHistory:
+        """As it is now."""
+        return RowHistory({to: list(sent) for to, sent in self.sent[origin].items()}, dict(self.rows[origin]))
+
+    def go_back(self, origin: Origin, history: RowHistory) -> None:
+        """What the instance has sent since that was never."""
+        self.sent[origin] = defaultdict(list, {to: list(sent) for to, sent in history.sent.items()})
+        self.rows[origin] = dict(history.rows)
 
     def cut_rows(self, origin: Origin, last: OutputNumber) -> None:
         """Rows numbered beyond `last` never happened."""

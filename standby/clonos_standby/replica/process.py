@@ -375,7 +375,7 @@ class Replica:
 def _kind_of(node: NodeSpec) -> type[OperatorHost | SinkHost]:
     if node.sink is None:
         return OperatorHost
-    return SinkHost if node.recovery.repeats else HoldingSinkHost
+    return SinkHost if node.recovery.replaces else HoldingSinkHost
 
 
 def _with_those_behind(bundle: Bundle, connection: Connection, session: ReplicaSession) -> Bundle:

@@ -25,14 +25,15 @@ class SentFrames(SentLog[Packed]):
     def keep(self, emit: Emit, frame: Packed) -> None:
         self._rows.keep(emit.emitted_output, to_bytes(frame))
 
-    def frames(self, since: OutputNumber) -> Iterator[Packed]:
+    def frames(self, since: OutputNumber) -> Iterator[tuple[OutputNumber, Packed]]:
         for last, content in self._rows.since(since):
             sent = parse(frame_of(content))
             if not isinstance(sent, Output) or sent.emitted_output != last:
                 raise SnapshotCorrupt(
                     f"the log of what was sent has {type(sent).__name__} for rows up to {last}"
                 )
-            yield pack_output(self._acked_input(), last, sent.log_start, rows=sent.rows, blocks=sent.blocks)
+            frame = pack_output(self._acked_input(), last, sent.log_start, rows=sent.rows, blocks=sent.blocks)
+            yield last, frame
 
     def forget(self, before: OutputNumber) -> None:
         self._rows.forget(before)

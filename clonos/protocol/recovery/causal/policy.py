@@ -13,6 +13,8 @@ class CausalPolicy(InstancePolicy):
     """See the module."""
 
     repeats = True
+    replaces = True
+    sends_late = False
     checkpoints_alone = True
     logs_messages = False
 

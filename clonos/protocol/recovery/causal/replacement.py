@@ -40,14 +40,19 @@ class ConduitProgress:
         log_offset: LogOffset,
         emitted: OutputNumber,
         before: Callable[[], OutputNumber],
+        keeps_sent: bool,
     ) -> bool:
         """Whether to start from a snapshot inside the epoch, of that fence, taken at that offset of the log when rows
-        up to `emitted` had left. `before()` is the number of the last row of the epochs before."""
+        up to `emitted` had left. `before()` is the number of the last row of the epochs before. Where the snapshot
+        `keeps_sent` rows, the conduit need not have them: they are sent again."""
         return (
             of_same_attempt(fence, self.fence)
             and is_of_this_history(fence, log_offset, self.failovers)
             and joins_known_log(log_offset, known_upto=self.log_end)
-            and stands_for_known_output(emitted, emitted_output=self.emitted_output, before=before)
+            and (
+                keeps_sent
+                or stands_for_known_output(emitted, emitted_output=self.emitted_output, before=before)
+            )
         )
 
 

@@ -28,6 +28,8 @@ class Alignment(InstancePolicy):
     """What coordinated checkpoints decide for an instance. `senders` are the channels from other instances."""
 
     repeats = False
+    replaces = False
+    sends_late = False
     checkpoints_alone = False
     logs_messages = False
 

@@ -24,6 +24,8 @@ class IndependentCheckpoints(InstancePolicy):
     """See the module."""
 
     repeats = False
+    replaces = False
+    sends_late = False
     checkpoints_alone = True
     logs_messages = True
 

@@ -29,8 +29,8 @@ class SentLog(ABC, Generic[FrameT]):
         (`engine.output_watermarks`)."""
 
     @abstractmethod
-    def frames(self, since: OutputNumber) -> Iterator[FrameT]:
-        """Those with a row of this number or a later one."""
+    def frames(self, since: OutputNumber) -> Iterator[tuple[OutputNumber, FrameT]]:
+        """Those with a row of this number or a later one, each with the number of its last row."""
 
     @abstractmethod
     def forget(self, before: OutputNumber) -> None:
