@@ -26,8 +26,8 @@ from clonos.protocol.recovery.rollback.held_output import SinkCheckpoint
 from clonos.protocol.recovery.rollback.sink_progress import SinkEnd
 from clonos.protocol.roles.leadership import Claim, Lease
 from clonos.protocol.source_channels import Numbered
-from clonos.sim.checks.truth import RowHistory
 from clonos.sim.frames import OutputFrame
+from clonos.sim.row_history import RowHistory
 
 
 @dataclass(slots=True)

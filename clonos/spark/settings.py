@@ -161,7 +161,8 @@ class Settings:
             "What is done after a failure: `causal` replaces the process that is lost, and rows are seen at once; "
             "`coordinated`, in real time, takes all instances back to the last complete round of checkpoints, and rows "
             "are seen when their round is complete; with `uncoordinated`, in real time, too, instances take "
-            "checkpoints alone and keep what they have sent (docs/recoveries.md)",
+            "checkpoints alone and keep what they have sent; with `eager`, in real time, nothing leaves an instance "
+            "before a checkpoint that has it is durable, and a lost process is replaced (docs/recoveries.md)",
         )
     )
     round_interval: float = field(
@@ -170,7 +171,8 @@ class Settings:
             "1s",
             _time("10ms", "24h"),
             "With `coordinated`, the time from the beginning of a round to that of the next; with `uncoordinated`, "
-            "that from one checkpoint of an instance to its next, give or take a fifth",
+            "that from one checkpoint of an instance to its next, give or take a fifth; with `eager`, "
+            "where it sends nothing",
         )
     )
     depth: int = field(

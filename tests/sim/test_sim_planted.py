@@ -10,6 +10,7 @@ from planted_commits import COMMITS
 from planted_coordinated import COORDINATED
 from planted_counters import COUNTERS
 from planted_disks import DISKS
+from planted_eager import EAGER
 from planted_event_time import EVENT_TIME
 from planted_fan_out import FAN_OUT
 from planted_fencing import FENCING
@@ -55,6 +56,7 @@ PLANTED = {
     **INGESTION,
     **COORDINATED,
     **UNCOORDINATED,
+    **EAGER,
 }
 
 

@@ -37,11 +37,12 @@ from clonos.sim.checks.prefix import Prefix
 from clonos.sim.checks.replays import Replays
 from clonos.sim.checks.rollbacks import Rollbacks
 from clonos.sim.checks.truncation import Truncation
-from clonos.sim.checks.truth import RowHistory, Truth
+from clonos.sim.checks.truth import Truth
 from clonos.sim.checks.violation import Violation
 from clonos.sim.disk import LogStore
 from clonos.sim.plan import Fault
 from clonos.sim.records import Tag
+from clonos.sim.row_history import RowHistory
 from clonos.sim.trace import Shown
 
 if TYPE_CHECKING:

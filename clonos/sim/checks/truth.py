@@ -8,19 +8,10 @@ never happened. `cut` is where it is decided whether that was allowed.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 from clonos.protocol.ids import LOG_BEGIN, LogOffset, Origin, OutputNumber
 from clonos.sim.checks.violation import Violation
-
-
-@dataclass(frozen=True, slots=True)
-class RowHistory:
-    """What an instance had sent at a snapshot: by destination the numbers of its rows, and what they were."""
-
-    sent: Mapping[int, Sequence[OutputNumber]] = field(default_factory=dict)
-    rows: Mapping[OutputNumber, str] = field(default_factory=dict)
+from clonos.sim.row_history import RowHistory
 
 
 class Truth:

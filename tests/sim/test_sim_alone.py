@@ -1,4 +1,4 @@
-"""Whole queries with uncoordinated checkpoints, under seeded schedules and faults."""
+"""Whole queries with checkpoints that instances take alone, under seeded schedules and faults."""
 
 from __future__ import annotations
 
@@ -21,21 +21,27 @@ from clonos.sim.run import Report, run
 
 FEW = 150
 PROCESSES = min(os.cpu_count() or 1, 4)
-RUN: Final[Callable[[int], Report]] = partial(run_rolled_back, RecoveryKind.UNCOORDINATED)
+KINDS: Final = (RecoveryKind.UNCOORDINATED, RecoveryKind.EAGER)
 
 
-def test_every_seed_is_right() -> None:
+def runs(kind: RecoveryKind) -> Callable[[int], Report]:
+    return partial(run_rolled_back, kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_seed_is_right(kind: RecoveryKind) -> None:
     with ProcessPoolExecutor(PROCESSES) as pool:
-        reports = list(pool.map(RUN, range(FEW), chunksize=10))
+        reports = list(pool.map(runs(kind), range(FEW), chunksize=10))
     wrong = [str(report) for report in reports if not report.right]
     assert not wrong, "\n".join(wrong)
     assert sum(report.outcome == "exact" for report in reports) > 0.9 * FEW
 
 
-def test_without_faults_every_run_is_exact() -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_faults_every_run_is_exact(kind: RecoveryKind) -> None:
     """Also where functions reach for entropy behind the back of the services."""
     for seed in range(20):
-        plan = rolled_back(draw_plan(seed), RecoveryKind.UNCOORDINATED)
+        plan = rolled_back(draw_plan(seed), kind)
         report = run(replace(plan, faults=0, impure=True))
         assert report.outcome == "exact" and not report.struck, str(report)
 
@@ -55,12 +61,13 @@ def test_lines_cut_through_what_is_under_way(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(Coordinator, "keep_line", keep_line)
     for seed in range(40):
-        assert RUN(seed).right
+        assert run_rolled_back(RecoveryKind.UNCOORDINATED, seed).right
     assert sum(unread) > 10
 
 
 @pytest.mark.soak
-def test_many_seeds_are_right() -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_many_seeds_are_right(kind: RecoveryKind) -> None:
     with ProcessPoolExecutor(os.cpu_count()) as pool:
-        for report in pool.map(RUN, range(FEW, 100_000), chunksize=25):
+        for report in pool.map(runs(kind), range(FEW, 100_000), chunksize=25):
             assert report.right, str(report)

@@ -1,0 +1,150 @@
+"""Planted bugs about eager checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from planted import CRASHES, OTHERS, RESTARTS, Planted
+
+from clonos.protocol.fence import of_same_attempt
+from clonos.protocol.ids import OutputNumber, output_after
+from clonos.protocol.line import snapshot_name
+from clonos.protocol.recovery.eager.eager_checkpoints import EagerCheckpoints
+from clonos.protocol.recovery.recovery_kind import RecoveryKind
+from clonos.protocol.roles.incarnation import Incarnation
+from clonos.protocol.roles.operator_session import OperatorSession
+from clonos.sim.plan import Fault, Plan
+from clonos.sim.rollback_plan import rolled_back
+from clonos.sim.sent_frames import SentFrames
+
+Patch = pytest.MonkeyPatch
+Session = OperatorSession[Any, Any, Any]
+
+
+def rows_leave_before_they_are_stored(patch: Patch) -> None:
+    patch.setattr(EagerCheckpoints, "sends_late", False)
+
+
+def rows_leave_when_their_snapshot_begins(patch: Patch) -> None:
+    real = OperatorSession._begin_snapshot
+
+    def begin_snapshot(self: Session, round: Any = None) -> Any:
+        pending = yield from real(self, round)
+        self._frames_stored = self._frames_made
+        self._release()
+        return pending
+
+    patch.setattr(OperatorSession, "_begin_snapshot", begin_snapshot)
+
+
+def rows_leave_before_the_epoch_before_has_committed(patch: Patch) -> None:
+    patch.setattr(Incarnation, "has_begun_behind", lambda self, epoch: True)
+
+
+def rows_behind_the_last_checkpoint_leave_with_the_end_of_the_epoch(patch: Patch) -> None:
+    """That checkpoint does not count before the commit."""
+    real = OperatorSession.end
+
+    def end(self: Session, last: int) -> Any:
+        made, self._frames_stored = self._frames_stored, 1 << 40
+        yield from real(self, last)
+        self._frames_stored = made
+        return self.live.emitted_output
+
+    patch.setattr(OperatorSession, "end", end)
+
+
+def frames_that_wait_are_counted_from_those_that_have_left(patch: Patch) -> None:
+    real = OperatorSession.snapshot_stored
+
+    def snapshot_stored(self: Session, stored: Any) -> None:
+        if self._storing is not None:
+            self._storing = self._storing._replace(frames=self._storing.frames + 1)
+        real(self, stored)
+
+    patch.setattr(OperatorSession, "snapshot_stored", snapshot_stored)
+
+
+def a_replacement_sends_nothing_again(patch: Patch) -> None:
+    def first_unread(self: Incarnation[Any], found: Any, resume: Any) -> Any:
+        return resume.unread if resume is not None else None
+
+    patch.setattr(Incarnation, "_first_unread", first_unread)
+
+
+def a_replacement_sends_again_in_the_next_epoch(patch: Patch) -> None:
+    def first_unread(self: Incarnation[Any], found: Any, resume: Any) -> Any:
+        if resume is not None:
+            return resume.unread
+        return None if found is None else output_after(self.request.emitted_output, 1)
+
+    patch.setattr(Incarnation, "_first_unread", first_unread)
+
+
+def a_replacement_forgets_what_its_conduit_has(patch: Patch) -> None:
+    """Its readers may have to begin before that."""
+    real = SentFrames.frames
+
+    def frames(self: SentFrames, since: OutputNumber) -> Any:
+        self.forget(since)
+        yield from real(self, since)
+
+    patch.setattr(SentFrames, "frames", frames)
+
+
+def what_a_lost_process_stored_late_counts(patch: Patch) -> None:
+    """Beside what was stored in its place."""
+
+    def of_all_attempts(names: Any, epoch: Any) -> Any:
+        inside = [name for name in names if name.epoch == epoch and not name.final]
+        return sorted(inside, key=lambda name: (name.sequence, name.fence))
+
+    patch.setattr(snapshot_name, "of_all_attempts", of_all_attempts)
+
+
+def a_replacement_begins_where_the_epoch_does(patch: Patch) -> None:
+    """As if what its conduit has was made again alike."""
+    real = Incarnation._choose
+
+    def choose(self: Incarnation[Any], resume: Any) -> Any:
+        found = real(self, resume)
+        is_mid = found is not None and not self._ports.candidate(found).name.final
+        if (
+            resume is None
+            and is_mid
+            and of_same_attempt(self._ports.candidate(found).name.fence, self.request.fence)
+        ):
+            return self._ports.snapshots.beginning(self.request.epoch, self.request.fence, self.begun)
+        return found
+
+    patch.setattr(Incarnation, "_choose", choose)
+
+
+class PlantedEager(Planted):
+    """Its runs have eager checkpoints."""
+
+    def plan(self, plan: Plan) -> Plan:
+        return rolled_back(super().plan(plan), RecoveryKind.EAGER)
+
+
+def of(plant: Any, *, first: int = 0, rates: Mapping[Fault, float] = CRASHES, **changes: Any) -> Planted:
+    return PlantedEager(plant, 300, first, tuple({**OTHERS, **changes}.items()), tuple(rates.items()))
+
+
+EAGER: dict[str, Planted] = {
+    bug.plant.__name__: bug
+    for bug in (
+        of(rows_leave_before_they_are_stored),
+        of(rows_leave_when_their_snapshot_begins),
+        of(rows_leave_before_the_epoch_before_has_committed),
+        of(rows_behind_the_last_checkpoint_leave_with_the_end_of_the_epoch),
+        of(frames_that_wait_are_counted_from_those_that_have_left),
+        of(a_replacement_sends_nothing_again),
+        of(a_replacement_sends_again_in_the_next_epoch),
+        of(a_replacement_forgets_what_its_conduit_has, rates=RESTARTS),
+        of(what_a_lost_process_stored_late_counts, rates=CRASHES | RESTARTS),
+        of(a_replacement_begins_where_the_epoch_does),
+    )
+}
