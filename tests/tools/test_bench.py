@@ -211,6 +211,9 @@ def test_what_spark_cannot_run_is_said() -> None:
         is None
     )
     assert "to kill" in (why_not(cell(query="q3", mode=Mode.MICROBATCH, protection=Protection.NONE)) or "")
+    assert "are for real time" in (
+        why_not(cell(mode=Mode.MICROBATCH, protection=Protection.EAGER)) or "it is run"
+    )
     assert "are one" in (why_not(cell(failure=Failure.TASK, pattern=Pattern.TOGETHER)) or "")
     nothing_thrice = {"failure": Failure.NONE, "pattern": Pattern.STAGGERED}
     for wrong in ({"query": "q99"}, {"rate": 0}, {"seconds": 1}, nothing_thrice):
@@ -362,7 +365,7 @@ def test_presets_have_everything() -> None:
         ("pattern", Pattern),
     ):
         assert {getattr(each, name) for each in smoke.cells} == set(kind)
-    for plan, minutes in ((smoke, 5), (PRESETS["standard"], 60)):
+    for plan, minutes in ((smoke, 6), (PRESETS["standard"], 60), (PRESETS["recoveries"], 60)):
         assert len({each.name for each in plan.cells}) == len(plan.cells)
         assert Estimate().left_s(plan.left({})) < 60 * minutes
 

@@ -7,6 +7,7 @@ from enum import Enum
 from typing import Any
 
 from clonos.errors import ConfigurationError
+from clonos.protocol.recovery.recovery_kind import RecoveryKind
 from clonos.tools.nexmark.queries import QUERIES
 from clonos.tools.nexmark.query import Query
 from clonos.tools.nexmark.workload import Hot
@@ -18,16 +19,28 @@ class Mode(Enum):
 
 
 class Protection(Enum):
-    """`NONE` is the native job, `CLONOS` is without standbys; the others have one for each instance."""
+    """`NONE` is the native job, `CLONOS` causal logging without standbys; with `PASSIVE` and `HOT` each instance has
+    one. The others are further recoveries (docs/recoveries.md)."""
 
     NONE = "none"
     CLONOS = "clonos"
     PASSIVE = "passive"
     HOT = "hot"
+    EAGER = "eager"
+    COORDINATED = "coordinated"
+    UNCOORDINATED = "uncoordinated"
+
+    @property
+    def recovery(self) -> RecoveryKind:
+        """Of the causal side."""
+        return RecoveryKind(self.value) if self.value in _RECOVERIES else RecoveryKind.CAUSAL
 
     @property
     def stands_by(self) -> bool:
         return self in (Protection.PASSIVE, Protection.HOT)
+
+
+_RECOVERIES = frozenset(kind.value for kind in RecoveryKind)
 
 
 class Failure(Enum):
@@ -115,6 +128,8 @@ def why_not(cell: Cell) -> str | None:
         python = native.realtime is not native.build if realtime else native.python
         if cell.failure is Failure.REPLICA and not python:
             return f"the native job of {cell.query} has no process of the user's to kill"
+    if cell.mode is Mode.MICROBATCH and not cell.protection.recovery.repeats:
+        return f"{cell.protection.value} checkpoints are for real time"
     if cell.pattern is Pattern.TOGETHER and cell.failure is not Failure.REPLICA:
         return f"three failures of a {cell.failure.value} at once are one"
     if cell.protection.stands_by and not any(stage.key for stage in cell.what.stages):

@@ -11,8 +11,21 @@ from clonos import figures
 from clonos.tools.bench.findings import SIDES, Held, grouped
 from clonos.tools.bench.results import Line
 
-COLOURS = dict(zip(SIDES, ("#c0392b", "#1f618d", "#b9770e", "#1e8449")))
-NAMES = dict(zip(SIDES, ("stock Spark", "Clonos", "with passive standbys", "with hot standbys")))
+COLOURS = dict(zip(SIDES, ("#c0392b", "#1f618d", "#b9770e", "#1e8449", "#6c3483", "#117a65", "#7b7d7d")))
+NAMES = dict(
+    zip(
+        SIDES,
+        (
+            "stock Spark",
+            "Clonos",
+            "with passive standbys",
+            "with hot standbys",
+            "eager checkpoints",
+            "coordinated checkpoints",
+            "uncoordinated checkpoints",
+        ),
+    )
+)
 _WIDTH, _HEIGHT = 720, 300
 _BAR, _GAP = 24, 20
 _GREY = "#333333"

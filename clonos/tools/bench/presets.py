@@ -3,6 +3,7 @@
 - *smoke*: every query, mode, protection, failure and pattern once, and one search, as briefly as they can be run:
   whether all of it works. Its figures say nothing.
 - *standard*: what the tables of the report are made of, in less than an hour on two cores.
+- *recoveries*: the recoveries beside each other, in real time, one failure and three.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ q12 microbatch clonos          task    single
 q12 realtime   clonos          query   single
 q12 microbatch passive         replica staggered
 q12 realtime   clonos          replica together
+q12 realtime   eager,coordinated,uncoordinated replica single
 """
 _FAILURES = """
 q1,q3,q8,q12 microbatch,realtime none,clonos,hot replica    single
@@ -31,6 +33,10 @@ q12          realtime            none,clonos,hot replica    staggered,together
 q12          realtime            passive         replica    single
 q12          realtime            none,clonos     task,query single
 q1,q3,q8     microbatch          none,clonos     task       single
+"""
+_RECOVERIES = """
+q1,q3,q8,q12 realtime clonos,hot,eager,coordinated,uncoordinated replica single
+q12          realtime clonos,hot,eager,coordinated,uncoordinated replica staggered,together
 """
 _OTHERS = "q4,q5,q7,q11,q13 microbatch none,clonos none single"
 _SEARCHES = """
@@ -48,6 +54,17 @@ PRESETS = {
         cells=combined(_FAILURES, rate=200, seconds=24, warm_up=8)
         + combined(_OTHERS, rate=500, seconds=15, warm_up=8),
         searches=combined(_SEARCHES, rate=4000, seconds=15, warm_up=10, probe=True),
+        within=1.25,
+    ),
+    "recoveries": Plan(
+        cells=combined(_RECOVERIES, rate=200, seconds=20, warm_up=8),
+        searches=combined(
+            "q12 realtime clonos,eager,coordinated,uncoordinated none single",
+            rate=4000,
+            seconds=15,
+            warm_up=10,
+            probe=True,
+        ),
         within=1.25,
     ),
 }

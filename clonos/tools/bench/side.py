@@ -99,6 +99,7 @@ class Side:
             return writer.option("checkpointLocation", str(self.checkpoint)).trigger(**trigger).start()
         protection = self._cell.protection
         standby = protection.value if protection.stands_by else "none"
+        self._spark.conf.set("spark.clonos.recovery", protection.recovery.value)
         stream = causal(query, self._source, INSTANCES, standby)
         return (
             stream.writeStream.to(clonos.sinks.sql(f"sqlite:///{self.database}", TABLE, durable=False))
