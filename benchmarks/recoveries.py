@@ -36,7 +36,9 @@ from clonos.sources.log_writer import LogWriter
 SIDES = {
     "none": {"recording": "false"},
     "causal": {},
+    "eager": {"recovery": "eager"},
     "coordinated": {"recovery": "coordinated"},
+    "uncoordinated": {"recovery": "uncoordinated"},
 }
 EPOCH = {"realTime": "1 hour"}
 SLOT = 0.01

@@ -56,8 +56,20 @@ def test_it_is_drawn_when_a_checkpoint_is_new_and_not_too_often() -> None:
     assert line.look(0.5, NO_EPOCH).safe_for(ONE) == stored(1)
     assert line.look(1.0, NO_EPOCH).safe_for(ONE) == stored(2)
     line.told({ONE: stored(2)})
+    line.look(9.0, NO_EPOCH)
+    assert len(draw.asked) == 2, "that is no news"
+
+
+def test_it_is_drawn_again_when_an_epoch_has_committed() -> None:
+    """What was stored in the next one before that did not count, and an idle instance stores no more."""
+    draw = Drawn()
+    line = SafeLine(draw, interval=1.0)
+    line.told({ONE: stored(1, epoch=1)})
+    line.look(0.0, NO_EPOCH)
+    assert line.look(5.0, Epoch(0)).committed == 0
+    assert len(draw.asked) == 2
     line.look(9.0, Epoch(0))
-    assert len(draw.asked) == 2 and line.said.committed == 0
+    assert len(draw.asked) == 2
 
 
 def test_what_comes_late_is_no_step_back() -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from clonos.protocol.line.recovery_line import RecoveryLine
 from clonos.protocol.recovery.recovery_kind import RecoveryKind
+from clonos.protocol.roles import operator_session
 from clonos.sim.command import run_rolled_back
 from clonos.sim.coordinator import Coordinator
 from clonos.sim.plan import draw_plan
@@ -44,6 +45,13 @@ def test_without_faults_every_run_is_exact(kind: RecoveryKind) -> None:
         plan = rolled_back(draw_plan(seed), kind)
         report = run(replace(plan, faults=0, impure=True))
         assert report.outcome == "exact" and not report.struck, str(report)
+
+
+@pytest.mark.parametrize("most", [0, 1])
+def test_an_instance_whose_storage_is_slow_takes_no_more(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    monkeypatch.setattr(operator_session, "_MOST_UNSENT", most)
+    for seed in range(20):
+        assert run_rolled_back(RecoveryKind.EAGER, seed).right
 
 
 def test_lines_cut_through_what_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:

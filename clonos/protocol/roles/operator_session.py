@@ -37,6 +37,8 @@ from clonos.protocol.roles.steps import Steps
 
 _ROWS_TOGETHER: Final = 1000
 """Rows in bundles that are taken as one."""
+_MOST_UNSENT: Final = 64
+"""Frames that wait for a checkpoint before no more input is taken."""
 
 
 class _Storing(NamedTuple):
@@ -258,6 +260,17 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         if not is_told:
             self.acknowledge()
         yield from self._ports.at(Moment.BUNDLE_TAKEN)
+        yield from self._snapshot_if_due()
+        while len(self._unsent) > _MOST_UNSENT:
+            yield from self._await_release()
+
+    def _await_release(self) -> Steps:
+        """Storage, or the commit of the epoch before, is slower than the input."""
+        if self._storing is not None:
+            self.snapshot_stored((yield from self._ports.await_stored()))
+        else:
+            yield from self.incarnation.await_commit_before()
+            self._release(is_committed=True)
         yield from self._snapshot_if_due()
 
     def _carry_out(self, decisions: Iterator[Decision], seq: int | None = None) -> Steps:

@@ -46,7 +46,9 @@ class SafeLine(Progress):
 
     def look(self, now: float, committed: Epoch) -> Rounds:
         """Raises what drawing a line raises; it is tried again at the next look."""
-        self.said = replace(self.said, committed=max(committed, self.said.committed))
+        if committed > self.said.committed:  # what is stored in the next epoch counts from now on
+            self.said = replace(self.said, committed=committed)
+            self._is_news = bool(self._stored)
         if self._is_news and now >= self._due:
             self._due = now + self._pause
             safe = later_of(self.said.safe, self._draw(self._stored))
