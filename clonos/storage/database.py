@@ -36,6 +36,7 @@ from rocksdict import (
 
 from clonos.errors import ClonosError, StateError, StorageUnavailable
 from clonos.storage.disk_errors import disk, raise_mapped
+from clonos.storage.increment import Increment
 
 MIB: Final = 1024 * 1024
 DEFAULT_MEMORY_BYTES: Final = 48 * MIB
@@ -193,6 +194,7 @@ class Database:
         with disk(f"opening {what} in {path}", corrupt=corrupt):
             self.raw = Rdict(path, options, access_type=access or AccessType.read_write())
         self._write_options = _write_options(wal=wal)
+        self.increment: Increment | None = None  # since the last checkpoint, where they are of use
 
     def failed(self, error: Exception, doing: str) -> None:
         """Raise what `error`, got while `doing` something, means. Never returns normally."""
@@ -223,6 +225,7 @@ class Database:
 
     def put(self, key: bytes, value: bytes) -> None:
         """Keep one entry."""
+        self._note(key, value)
         try:
             self.raw.put(key, value, self._write_options)
         except Exception as error:
@@ -236,6 +239,7 @@ class Database:
 
     def delete(self, key: bytes) -> None:
         """Remove one entry, if it is there."""
+        self._note(key, None)
         try:
             self.raw.delete(key, self._write_options)
         except Exception as error:
@@ -243,10 +247,19 @@ class Database:
 
     def write(self, batch: Batch) -> None:
         """Apply a batch atomically."""
+        if self.increment is not None:
+            if batch.ranges:
+                raise StateError("a range of keys is removed, and its keys are not known")
+            for key, value in batch.entries:
+                self.increment.note(key, value)
         try:
             self.raw.write(batch.made(), self._write_options)
         except Exception as error:
             self._when_ready(error, lambda: self.raw.write(batch.made(), self._write_options))
+
+    def _note(self, key: bytes, value: bytes | None) -> None:
+        if self.increment is not None:
+            self.increment.note(key, value)
 
     def _when_ready(self, error: Exception, write: Callable[[], None]) -> None:
         """Write again once RocksDB has caught up with flushing and compacting.

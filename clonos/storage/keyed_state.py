@@ -14,11 +14,13 @@ import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from clonos.errors import SnapshotCorrupt, StateError
 from clonos.storage.database import DEFAULT_MEMORY_BYTES, Batch, Database, prefix_end, tuned
 from clonos.storage.disk_errors import disk
+from clonos.storage.increment import FILE, Increment, decode_increment
 from clonos.values.state_cache import MIB, StateCache
 
 FORMAT_KEY: Final = b"\x00format"
@@ -70,7 +72,9 @@ class KeyedState(StateCache):
         cache_entries: int = 200_000,
         cache_bytes: int = 64 * MIB,
         memory_bytes: int = DEFAULT_MEMORY_BYTES,
+        takes_increments: bool = False,
     ) -> None:
+        """With `takes_increments` most checkpoints are what has been written since the last whole one."""
         self._refuse_used(path)
         self.database = Database(
             path, what="the keyed state", corrupt=SnapshotCorrupt, options=tuned(memory_bytes), wal=False
@@ -80,6 +84,9 @@ class KeyedState(StateCache):
         self.entries_beside = 0  # in the database, that are neither state nor timers
         try:
             self._check_format()
+            self._apply_increment(Path(path, FILE))
+            if takes_increments:
+                self.database.increment = Increment()
         except BaseException:
             self.database.close()
             raise
@@ -109,6 +116,25 @@ class KeyedState(StateCache):
                 f"{self.database.path} is not keyed state of this version: found {found!r}, expected {FORMAT!r}"
             )
 
+    def _apply_increment(self, file: Path) -> None:
+        with disk(f"reading {file}", corrupt=SnapshotCorrupt):
+            if not file.exists():
+                return
+            raw = file.read_bytes()
+            file.unlink()
+        batch = Batch()
+        for key, value in decode_increment(raw, str(file)):
+            batch.put(key, value)
+        self.database.write(batch)
+
+    def increment(self) -> bytes | None:
+        """What a checkpoint has more than the last whole one; None where a whole one is due."""
+        if self.database.increment is None:
+            return None
+        self._preparation = None
+        self.flush()
+        return self.database.increment.encode()
+
     def prepare(self) -> bool:
         """A small piece of the work of a checkpoint; whether that is cheap to take now."""
         if self._preparation is None:
@@ -126,6 +152,8 @@ class KeyedState(StateCache):
         self._preparation = None
         self.flush()
         self.database.checkpoint(directory)
+        if self.database.increment is not None:
+            self.database.increment.is_whole()
 
     @property
     def entries(self) -> int:

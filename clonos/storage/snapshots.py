@@ -26,6 +26,7 @@ after the successor has made another one final.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import os
 import re
@@ -43,6 +44,7 @@ from clonos.protocol.line import snapshot_name
 from clonos.protocol.line.snapshot_name import Since, SnapshotName, read_fence
 from clonos.storage.disk_errors import disk
 from clonos.storage.folder import TMP, Folder, Storage, hash_file, resolve
+from clonos.storage.increment import FILE as INCREMENT
 from clonos.storage.manifest import Manifest, SnapshotFile, stored_fence, stored_name
 
 __all__ = ["Manifest", "PendingSnapshot", "SnapshotStore"]
@@ -63,14 +65,20 @@ class Checkpointed(Protocol):
     def checkpoint(self, directory: str) -> None:
         """Its files, into a directory that does not exist yet."""
 
+    def increment(self) -> bytes | None:
+        """What makes a checkpoint of the files of the last one; None where its files are due."""
+
 
 @dataclass(frozen=True, slots=True)
 class PendingSnapshot:
-    """A snapshot that was begun: its files are in `directory`, nothing is in checkpoint storage yet."""
+    """A snapshot that was begun: its files are in `directory`, or are those of `base` with an `increment`. Nothing is
+    in checkpoint storage yet."""
 
     directory: str
     name: SnapshotName
     meta: bytes
+    base: Manifest | None = None
+    increment: bytes = b""
 
 
 class SnapshotStore:
@@ -99,6 +107,7 @@ class SnapshotStore:
         self._since: Since | None = None
         self._swept = False
         self._kept_from: int | None = None
+        self._whole: Manifest | None = None  # the last that this store has stored all files of
         self._manifests: dict[SnapshotName, Manifest] = {}
         # Content -> stored name, for files named by manifests of this store's own line.
         self._shared: dict[tuple[int, bytes], str] = {}
@@ -115,6 +124,9 @@ class SnapshotStore:
         name = SnapshotName(epoch, self.fence, sequence, final)
         if SnapshotName.parse(str(name)) != name:
             raise StateError(f"epoch {epoch} or sequence {sequence} of a snapshot is out of range")
+        if self._whole is not None and not final and (increment := state.increment()) is not None:
+            return PendingSnapshot("", name, bytes(meta), self._whole, increment)
+        self._whole = None
         directory = os.path.join(self._pending, f"{epoch}-{sequence}-{next(self._pending_numbers)}")
         state.checkpoint(directory)
         return PendingSnapshot(directory=directory, name=name, meta=bytes(meta))
@@ -129,7 +141,7 @@ class SnapshotStore:
             manifest = self._store(pending)
             # The snapshot is there: what cannot be tidied up now can be tidied up later.
             with suppress(StorageUnavailable):
-                self._prune(pending.name)
+                self._prune(pending.name, frees_files=pending.base is None)
         self.abandon(pending)
         with suppress(StorageUnavailable):
             self._collect_if_due()
@@ -141,24 +153,34 @@ class SnapshotStore:
 
     def abandon(self, pending: PendingSnapshot) -> None:
         """Give up the local files of a pending snapshot."""
-        shutil.rmtree(pending.directory, ignore_errors=True)
+        if pending.base is None:
+            shutil.rmtree(pending.directory, ignore_errors=True)
 
     def _store(self, pending: PendingSnapshot) -> Manifest:
-        present = self._folder.sizes(_FILES)
-        with disk(f"reading {pending.directory}", corrupt=SnapshotCorrupt):
-            names = sorted(os.listdir(pending.directory))
         manifest = Manifest(
             epoch=pending.name.epoch,
             sequence=pending.name.sequence,
             final=pending.name.final,
             fence=pending.name.fence,
             meta=pending.meta,
-            files=tuple(self._store_file(pending.directory, path, present) for path in names),
+            files=self._store_files(pending),
         )
         self._claim()
         self._folder.write(f"{_MANIFESTS}/{pending.name}", manifest.to_bytes())
         self._remember(manifest)
+        if pending.base is None:
+            self._whole = manifest
         return manifest
+
+    def _store_files(self, pending: PendingSnapshot) -> tuple[SnapshotFile, ...]:
+        if pending.base is not None:
+            content = pending.increment
+            digest = hashlib.sha256(content).digest()
+            return (*pending.base.files, SnapshotFile(INCREMENT, len(content), digest, "", content, None))
+        present = self._folder.sizes(_FILES)
+        with disk(f"reading {pending.directory}", corrupt=SnapshotCorrupt):
+            names = sorted(os.listdir(pending.directory))
+        return tuple(self._store_file(pending.directory, path, present) for path in names)
 
     def _store_file(self, directory: str, path: str, present: dict[str, int]) -> SnapshotFile:
         source = os.path.join(directory, path)
@@ -442,10 +464,10 @@ class SnapshotStore:
             self._folder.delete(f"{_MANIFESTS}/{name}")
             self._manifests.pop(name, None)
 
-    def _prune(self, newest: SnapshotName) -> None:
+    def _prune(self, newest: SnapshotName, *, frees_files: bool) -> None:
         unwanted = snapshot_name.superseded(self._names(), newest, self._kept_from)
         self._drop(unwanted)
-        if unwanted:
+        if unwanted and frees_files:
             self._collect()
 
     def _collect(self) -> None:

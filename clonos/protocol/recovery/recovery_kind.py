@@ -37,6 +37,11 @@ class RecoveryKind(Enum):
         return self in (RecoveryKind.CAUSAL, RecoveryKind.EAGER)
 
     @property
+    def sends_late(self) -> bool:
+        """Whether checkpoints follow each other without a pause, as nothing leaves an instance before it is stored."""
+        return self is RecoveryKind.EAGER
+
+    @property
     def logs_messages(self) -> bool:
         """Whether senders keep what they have sent, so that what a line cuts through can be sent again."""
         return self in (RecoveryKind.UNCOORDINATED, RecoveryKind.EAGER)

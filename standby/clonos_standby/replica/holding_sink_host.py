@@ -40,6 +40,9 @@ class _HeldFile:
     def __init__(self, content: bytes) -> None:
         self._content = content
 
+    def increment(self) -> bytes | None:
+        return None
+
     def checkpoint(self, directory: str) -> None:
         with disk(f"writing into {directory}", corrupt=SnapshotCorrupt):
             os.makedirs(directory)

@@ -296,7 +296,11 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
             self._snapshots.restore(found, self._state_path, beside=self._before)
             snapshot = metadata.decode(found.meta, self._reader.row_class)
         shutil.rmtree(self._before, ignore_errors=True)
-        self._state = KeyedState(self._state_path, cache_entries=self._query.settings.state_cache)
+        self._state = KeyedState(
+            self._state_path,
+            cache_entries=self._query.settings.state_cache,
+            takes_increments=self._node.recovery.sends_late,
+        )
         if self._node.recovery.logs_messages:
             self._sent_log = SentFrames(self._state, lambda: self._session.acked_input)
         return snapshot
