@@ -531,11 +531,11 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
         self._stored = SnapshotStored(error)
         self._replica.hear(self._stored)
 
-    def tell_stored(self, stored: SnapshotStored) -> None:
+    def tell_stored(self, stored: SnapshotStored) -> Steps:
         """Tell the session, unless it has awaited this itself."""
         if stored is self._stored:
             self._stored = None
-            self.session.snapshot_stored(stored)
+            yield from self.session.hear_stored(stored)
 
     def await_stored(self) -> Steps:
         while self._stored is None:

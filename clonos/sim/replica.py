@@ -164,7 +164,7 @@ class Replica(Process):
 
     def _hear_between_epochs(self, word: RoundsSaid | SnapshotStored) -> Steps:
         if isinstance(word, SnapshotStored):
-            self._stored(word)
+            yield from self._stored(word)
         else:
             yield from self.session.hear_rounds(word.rounds)
 
@@ -213,7 +213,7 @@ class Replica(Process):
             elif isinstance(word, RoundsSaid):
                 yield from self.session.hear_rounds(word.rounds)
             elif isinstance(word, SnapshotStored):
-                self._stored(word)
+                yield from self._stored(word)
             elif isinstance(word, BundleFrame):
                 seq, bundle = self._with_those_behind(word)
                 self.world.trace.took(self.name, self.origin, seq, bundle.channels, bundle.positions)
@@ -235,9 +235,9 @@ class Replica(Process):
             seq, rows = behind.seq, rows + len(behind.bundle.rows)
         return seq, Bundle.joined(bundles) if len(bundles) > 1 else frame.bundle
 
-    def _stored(self, word: SnapshotStored) -> None:
+    def _stored(self, word: SnapshotStored) -> Steps:
         assert isinstance(self.host, OperatorHost)
-        self.host.tell_stored(word)
+        yield from self.host.tell_stored(word)
 
     # ------------------------------------------------- for the role of the process
 

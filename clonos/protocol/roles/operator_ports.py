@@ -163,7 +163,7 @@ class OperatorPorts(IncarnationPorts[S], QuarantinePorts, Generic[S, PendingT, F
 
     @abstractmethod
     def store_in_background(self, pending: PendingT) -> None:
-        """The same while the instance goes on; `OperatorSession.snapshot_stored` is told."""
+        """The same while the instance goes on; `OperatorSession.hear_stored` is told."""
 
     @abstractmethod
     def await_stored(self) -> Steps:

@@ -441,6 +441,12 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
                 self._sent_output = due[-1][0]
                 self._ports.send_ahead([frame for _, frame in due])
 
+    def hear_stored(self, stored: SnapshotStored) -> Steps:
+        """What was stored in the background is durable. What has come meanwhile does not wait for more to come."""
+        self.snapshot_stored(stored)
+        if self._policy.sends_late and self._is_open:
+            yield from self._snapshot_if_due()
+
     def snapshot_stored(self, stored: SnapshotStored) -> None:
         """What was stored in the background is durable, and the conduit may forget what it covers."""
         reached, self._storing = self._storing, None

@@ -49,7 +49,7 @@ from clonos.protocol.roles.incarnation_ports import Reached
 from clonos.protocol.roles.operator_ports import Moment, OperatorPorts, SnapshotStored
 from clonos.protocol.roles.operator_session import OperatorSession
 from clonos.protocol.roles.snapshot_candidate import Candidate
-from clonos.protocol.roles.steps import Steps
+from clonos.protocol.roles.steps import Steps, carry_out
 from clonos.protocol.versions.programs import Programs
 from clonos.protocol.versions.upgrade import Schedule
 from clonos.storage import salvage
@@ -217,7 +217,7 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
     def finished(self) -> None:
         stored = self._newly_stored()
         if stored is not None:
-            self._session.snapshot_stored(stored)
+            carry_out(self._session.hear_stored(stored))
 
     # ---------------------------------------------------------------- quarantine
 
