@@ -45,7 +45,12 @@ def deterministic(order: Sensitivity, bundles: Sensitivity = Sensitivity.INSENSI
             Recovery.COORDINATED,
             Recovery.CAUSAL,
         ),
-        (Dependence(determinism=Determinism.HIDDEN), Recovery.COORDINATED, None),
+        (Dependence(determinism=Determinism.HIDDEN), Recovery.COORDINATED, Recovery.EAGER),
+        (
+            Dependence(determinism=Determinism.HIDDEN, services=frozenset({Service.EFFECT})),
+            None,
+            None,
+        ),
     ],
 )
 def test_the_cheapest_of_those_offered(
@@ -83,16 +88,18 @@ def test_the_cheapest_suffices_and_none_below_it(
 
 
 @given(DEPENDENCES, VISIBILITIES)
-def test_what_is_recorded_is_repeated_by_causal_logging_alone_at_once(
+def test_what_is_recorded_is_repeated_by_causal_logging_and_what_is_not_must_not_leave(
     dependence: Dependence, visibility: Visibility
 ) -> None:
     if dependence.determinism is Determinism.HIDDEN:
-        assert cheapest(dependence, AT_ONCE) is None
+        assert cheapest(dependence, AT_ONCE) is (None if dependence.has_effects else Recovery.EAGER)
         assert cheapest(dependence, WITH_EPOCH) in (Recovery.COORDINATED, None)
     else:
         assert suffices(Recovery.CAUSAL, dependence, visibility)
     if dependence.has_effects or dependence.determinism is not Determinism.DETERMINISTIC:
-        assert {each for each in Recovery if suffices(each, dependence, AT_ONCE)} <= {Recovery.CAUSAL}
+        at_once = {each for each in Recovery if suffices(each, dependence, AT_ONCE)}
+        assert at_once <= {Recovery.CAUSAL, Recovery.EAGER}
+        assert Recovery.EAGER not in at_once or not dependence.has_effects
 
 
 def test_an_undone_round_may_differ_in_everything_but_effects() -> None:

@@ -136,7 +136,7 @@ SPARK, COORDINATED, CAUSAL = Recovery.EPOCH_AGAIN, Recovery.COORDINATED, Recover
         ("running_max", {"deterministic", "recorded", "convergent"}, SPARK, CAUSAL),
         ("last_writer", {"deterministic", "recorded"}, COORDINATED, CAUSAL),
         ("stamp", {"recorded", "order_insensitive", "convergent"}, COORDINATED, CAUSAL),
-        ("wall_clock", set[str](), COORDINATED, None),
+        ("wall_clock", set[str](), COORDINATED, Recovery.EAGER),
     ],
 )
 def test_what_each_class_meets_and_needs(

@@ -7,7 +7,8 @@ What each one repeats, and what it does not:
 - coordinated, by aligned barriers (Chandy and Lamport; asynchronous barrier snapshots): a round is undone as a whole,
   its rows with it, so anything may be different, as long as nothing of the round was seen;
 - uncoordinated, with logs at the senders: each channel's records in their order, in another order between channels;
-- causal: the recorded order, bundles and outcomes.
+- causal: the recorded order, bundles and outcomes;
+- eager: nothing, for nothing that is repeated has left the instance before. An effect has.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ class Recovery(enum.IntEnum):
     COORDINATED = 2
     UNCOORDINATED = 3
     CAUSAL = 4
+    EAGER = 5
 
 
 class Visibility(enum.Enum):
@@ -33,7 +35,7 @@ class Visibility(enum.Enum):
     AT_ONCE = "at_once"
 
 
-OFFERED = frozenset({Recovery.EPOCH_AGAIN, Recovery.COORDINATED, Recovery.CAUSAL})
+OFFERED = frozenset({Recovery.EPOCH_AGAIN, Recovery.COORDINATED, Recovery.CAUSAL, Recovery.EAGER})
 """What `cheapest` chooses among unless it is told: Spark's own recovery, and those of `recovery_kind`."""
 
 
@@ -48,6 +50,8 @@ def suffices(recovery: Recovery, dependence: Dependence, visibility: Visibility)
         return dependence.determinism is not Determinism.HIDDEN
     if dependence.has_effects:  # which would take place again, perhaps others
         return False
+    if recovery is Recovery.EAGER:
+        return True
     if recovery is Recovery.COORDINATED:
         return not at_once
     may_differ = (

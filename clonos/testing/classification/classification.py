@@ -24,6 +24,7 @@ _RECOVERY_WORDS: Final = {
     Recovery.EPOCH_AGAIN: "spark",
     Recovery.COORDINATED: "coordinated",
     Recovery.CAUSAL: "causal",
+    Recovery.EAGER: "eager",
     None: "none",
 }
 

@@ -72,11 +72,9 @@ def _bundles(found: Classification) -> str:
 def _recovery(found: Classification) -> str:
     at_once, with_epoch = found.recovery(Visibility.AT_ONCE), found.recovery(Visibility.WITH_EPOCH)
     if at_once is None:
-        return (
-            "coordinated checkpoints, where rows may be seen with their round; none repeats it exactly, see below"
-            if with_epoch is Recovery.COORDINATED
-            else "none repeats it exactly; see below"
-        )
+        return "none repeats it exactly; see below"
+    if at_once is Recovery.EAGER:
+        return "eager checkpoints, or coordinated ones where rows may be seen with their round; none repeats it exactly"
     if at_once is Recovery.EPOCH_AGAIN:
         return "Spark's own gives the same rows, once where the sink knows a row that comes again"
     if with_epoch is Recovery.EPOCH_AGAIN:
