@@ -64,3 +64,33 @@ def test_what_readers_knew_when_the_epoch_began_is_no_news() -> None:
     assert told.due(0, at_end=True) == {}
     known.watermark = 101
     assert told.due(1, at_end=True) == {0: 71, 1: 71}
+
+
+def test_a_process_that_goes_on_from_a_snapshot_tells_what_was_told_without_rows() -> None:
+    """A reader that begins before it was told would wait for the next row, which may never come."""
+
+    def latest(rows: Any) -> int | None:
+        return max(rows)
+
+    def fresh() -> OutputWatermarks:
+        return OutputWatermarks(
+            Routing([Reader(cast(Any, None), 3, has_event_time=True, watermark_of=latest)]), services()
+        )
+
+    told = fresh()
+    told.produced(cast(Any, [500]))
+    told.begin_epoch()
+    told.begin_attempt()
+    told.produced(cast(Any, [1000]))
+    assert told.with_rows([[1]]) == {1: 1000} and told.due(0, at_end=False) == {0: 1000, 2: 1000}
+    restored = fresh()
+    restored.restore(told.kept)
+    restored.begin_attempt()
+    assert restored.due(1, at_end=False) == {0: 1000, 1: 1000, 2: 1000}
+    at_the_beginning = fresh()
+    at_the_beginning.restore(told.kept)
+    at_the_beginning.begin_epoch()
+    assert at_the_beginning.due(2, at_end=False) == {}, "all were told before the epoch ended"
+    other = OutputWatermarks(Routing([reader(0), reader(30)]), services())
+    other.restore(told.kept)
+    assert other.kept == [(None, None), (None, None)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given, strategies as st
 
 from clonos.protocol.fence import Fence
@@ -112,3 +114,26 @@ def test_what_an_earlier_start_made_of_an_epoch_that_is_run_again_has_not_happen
     assert snapshot_name.outlived(names, 7, Fence.of(2), since) == [overtaken]
     assert snapshot_name.ends({*names, later}, 6, since) == [later, before]
     assert snapshot_name.ends(names, 5, Since(2, 5, None)) == []
+
+
+@given(many, st.integers(0, 4))
+def test_what_a_lost_process_stored_late_has_not_happened(names: set[SnapshotName], epoch: int) -> None:
+    """What counts goes on, from one process to the next: none counts that a later one did not begin behind."""
+    found = snapshot_name.of_all_attempts(names, epoch)
+    inside = {name for name in names if name.epoch == epoch and not name.final}
+    assert found == sorted(found) and set(found) <= inside
+    for earlier, later in pairwise(found):
+        assert earlier.fence == later.fence or earlier.sequence < later.sequence
+    for name in inside - set(found):
+        assert any(one.fence > name.fence and one.sequence <= name.sequence for one in inside)
+
+
+def test_a_process_counts_on_from_where_the_lost_one_is_known_to_have_come() -> None:
+    lost, other = START, START + 1
+    known = [SnapshotName(0, lost, number, False) for number in (4, 5)]
+    late = SnapshotName(0, lost, 7, False)
+    begun = SnapshotName(0, other, 5, False, True)
+    its_own = SnapshotName(0, other, 6, False)
+    assert snapshot_name.of_all_attempts([*known, late], 0) == [*known, late]
+    assert snapshot_name.of_all_attempts([*known, late, its_own], 0) == [*known, its_own]
+    assert snapshot_name.of_all_attempts([*known, late, begun], 0) == [known[0], begun]

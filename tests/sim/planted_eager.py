@@ -10,7 +10,6 @@ from planted import CRASHES, OTHERS, RESTARTS, Planted
 
 from clonos.protocol.fence import of_same_attempt
 from clonos.protocol.ids import OutputNumber, output_after
-from clonos.protocol.line import snapshot_name
 from clonos.protocol.recovery.eager.eager_checkpoints import EagerCheckpoints
 from clonos.protocol.recovery.recovery_kind import RecoveryKind
 from clonos.protocol.roles.incarnation import Incarnation
@@ -94,16 +93,6 @@ def a_replacement_forgets_what_its_conduit_has(patch: Patch) -> None:
     patch.setattr(SentFrames, "frames", frames)
 
 
-def what_a_lost_process_stored_late_counts(patch: Patch) -> None:
-    """Beside what was stored in its place."""
-
-    def of_all_attempts(names: Any, epoch: Any) -> Any:
-        inside = [name for name in names if name.epoch == epoch and not name.final]
-        return sorted(inside, key=lambda name: (name.sequence, name.fence))
-
-    patch.setattr(snapshot_name, "of_all_attempts", of_all_attempts)
-
-
 def a_replacement_begins_where_the_epoch_does(patch: Patch) -> None:
     """As if what its conduit has was made again alike."""
     real = Incarnation._choose
@@ -142,9 +131,8 @@ EAGER: dict[str, Planted] = {
         of(rows_behind_the_last_checkpoint_leave_with_the_end_of_the_epoch),
         of(frames_that_wait_are_counted_from_those_that_have_left),
         of(a_replacement_sends_nothing_again),
-        of(a_replacement_sends_again_in_the_next_epoch),
+        of(a_replacement_sends_again_in_the_next_epoch, first=86),
         of(a_replacement_forgets_what_its_conduit_has, rates=RESTARTS),
-        of(what_a_lost_process_stored_late_counts, rates=CRASHES | RESTARTS),
         of(a_replacement_begins_where_the_epoch_does),
     )
 }

@@ -30,7 +30,7 @@ def instance_that_ran_on_another_server_begins_as_if_alone(patch: Patch) -> None
 
     def serve(self: Incarnation[Any], request: AttachRequest) -> Steps:
         world = self._ports._world  # type: ignore[attr-defined]
-        self._may_have_moved = bool(world.standbys_of(self._origin))
+        self._may_have_moved = bool(world.standbys_of(self.origin))
         return real(self, request)
 
     patch.setattr(Incarnation, "serve", serve)

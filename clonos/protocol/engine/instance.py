@@ -165,6 +165,7 @@ class Instance:
             self._boundary.restore(snapshot)
             self._runner.restore(snapshot)
             self._output.restore(snapshot)
+            self._output_watermarks.restore(snapshot.output_watermarks)
             self._place.epoch = snapshot.epoch
         self._output.number_beyond(output_number_floor)
         self._gate.restore_deltas(held, received)
@@ -289,6 +290,7 @@ class Instance:
             log=self._log.since(log_since),
             claims=self._gate.watermarks.kept,
             input_watermarks=self._gate.watermarks.kept_inputs,
+            output_watermarks=self._output_watermarks.kept,
             records_watermarks=self._runner.records_watermarks,
             began=dict(self._gate.began),
             arrived=self._gate.arrived,

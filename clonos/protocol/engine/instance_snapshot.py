@@ -45,6 +45,8 @@ class InstanceSnapshot:
     claims: dict[int, tuple[int, bool]] = field(default_factory=dict)
     """By channel, what its sender has said of event time, and whether in this epoch (`engine.channel_watermarks`)."""
     input_watermarks: dict[int, int] = field(default_factory=dict)  # by node
+    output_watermarks: list[tuple[int | None, int | None]] = field(default_factory=list)
+    """By reader with event time (`engine.output_watermarks`); an older version did not keep it."""
     records_watermarks: bool = False  # the epoch's steps say how the watermark moves
     began: dict[int, int] = field(default_factory=dict)  # by channel the last position of the epochs before
     arrived: dict[int, int] = field(default_factory=dict)  # by channel the last position that has come

@@ -8,7 +8,7 @@ itself says nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final
@@ -81,6 +81,18 @@ class OutputWatermarks:
 
     def __init__(self, routing: Routing, services: CausalServices) -> None:
         self._readers = [_Told(*each, services) for each in routing.with_event_time]
+
+    @property
+    def kept(self) -> list[tuple[int | None, int | None]]:
+        """For a snapshot, by reader: how far event time had come by the rows, and when the epoch began. What readers
+        were told without rows, they may lack where the snapshot is begun with."""
+        return [(each.of_rows, each.of_rows_before) for each in self._readers]
+
+    def restore(self, kept: Sequence[tuple[int | None, int | None]]) -> None:
+        """Another program may have other readers: they are told with the next rows."""
+        if len(kept) == len(self._readers):
+            for each, (of_rows, before) in zip(self._readers, kept, strict=True):
+                each.of_rows, each.of_rows_before = of_rows, before
 
     def begin_epoch(self) -> None:
         for each in self._readers:

@@ -46,6 +46,7 @@ def encode(snapshot: InstanceSnapshot, *, acked_input: int = 0) -> bytes:
             "arrived": snapshot.arrived,
             "claims": {channel: list(claim) for channel, claim in snapshot.claims.items()},
             "input_watermarks": snapshot.input_watermarks,
+            "output_watermarks": list(map(list, snapshot.output_watermarks)),
             "records_watermarks": snapshot.records_watermarks,
             "counted": _counts(snapshot.counted),
             **({"program": snapshot.program} if snapshot.program else {}),
@@ -89,6 +90,7 @@ def decode(raw: bytes, row_class: Callable[[int], type]) -> InstanceSnapshot:
             live_since=_live_since(said),
             claims={channel: (at, spoke) for channel, (at, spoke) in said.get("claims", {}).items()},
             input_watermarks=said.get("input_watermarks", {}),
+            output_watermarks=[(at, before) for at, before in said.get("output_watermarks", [])],
             records_watermarks=said.get("records_watermarks", False),
             counted=_counted(said.get("counted")),
         )
