@@ -41,6 +41,7 @@ class Snapshot:
     depends: Mapping[Origin, LogOffset]
     reached: Mapping[int, int]  # last position consumed per channel, as the checkers saw it
     rows: RowHistory = field(default_factory=RowHistory)  # that it had sent, as the checkers saw it
+    shown: int | None = None  # of event time, with its rows
     damaged: bool = False
 
     @property

@@ -187,6 +187,7 @@ class Coordinator(QueryCoordinator):
 
     def tell_commit(self, epoch: Epoch, truncation_points: Mapping[Origin, LogOffset]) -> None:
         self._world.trace(self._driver.name, f"truncates before the end of epoch {epoch}")
+        self._world.checks.event_time.committed(epoch)
         for delay in self._world.faults.deliveries(f"commit of epoch {epoch}"):
             self._world.kernel.after(delay, self._world.tell_commit, epoch, truncation_points)
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from planted import CRASHES, OTHERS, Planted
 
+from clonos.protocol.engine.output_watermarks import OutputWatermarks
 from clonos.protocol.ids import OutputNumber
 from clonos.protocol.line import recovery_line, rollback_line, snapshot_name
 from clonos.protocol.recovery.recovery_kind import RecoveryKind
@@ -150,6 +151,10 @@ def sink_takes_no_checkpoint_of_what_came_before_its_last(patch: Patch) -> None:
     patch.setattr(HoldingSinkSession, "_checkpoint", checkpoint)
 
 
+def event_time_that_was_told_without_rows_is_forgotten(patch: Patch) -> None:
+    patch.setattr(OutputWatermarks, "restore", lambda self, kept: None)
+
+
 class PlantedUncoordinated(Planted):
     """Its runs have uncoordinated checkpoints."""
 
@@ -177,5 +182,6 @@ UNCOORDINATED: dict[str, Planted] = {
         of(safe_line_is_that_of_the_newest_checkpoints),
         of(log_of_what_was_sent_is_cut_where_its_writer_stands),
         of(sink_takes_no_checkpoint_of_what_came_before_its_last),
+        of(event_time_that_was_told_without_rows_is_forgotten, event_time=True),
     )
 }

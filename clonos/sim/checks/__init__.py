@@ -22,6 +22,7 @@ from clonos.protocol.roles.lease import HostLease
 from clonos.sim.checkpoint import Snapshot, Snapshots
 from clonos.sim.checks.detection import Detection
 from clonos.sim.checks.effects import Effects
+from clonos.sim.checks.event_time import EventTime
 from clonos.sim.checks.fencing import Fencing
 from clonos.sim.checks.fifo import Fifo
 from clonos.sim.checks.gaps import Gaps
@@ -41,7 +42,7 @@ from clonos.sim.checks.truth import Truth
 from clonos.sim.checks.violation import Violation
 from clonos.sim.disk import LogStore
 from clonos.sim.plan import Fault
-from clonos.sim.records import Tag
+from clonos.sim.records import Rows, Tag
 from clonos.sim.row_history import RowHistory
 from clonos.sim.trace import Shown
 
@@ -77,6 +78,7 @@ class Checks:
         self.oracle = Oracle(world)
         self.rollbacks = Rollbacks(world)
         self.ingestion = Ingestion(world.plan)
+        self.event_time = EventTime(world)
 
     # ---------------------------------------------------------- an operator
 
@@ -113,6 +115,7 @@ class Checks:
         """With all others, to a line: what it did behind that never happened, and nothing of it is repeated."""
         self.fencing.begins(host.origin, host.replica)
         self.truth.go_back(host.origin, found.rows if found is not None else RowHistory())
+        self.event_time.goes_back(host.origin, found)
 
     def line_drawn(self, line: RecoveryLine) -> None:
         if self._world.plan.recovery.repeats:
@@ -205,6 +208,8 @@ class Checks:
         host.depends[host.origin] = log_after(emit.log_start, emit.log)
         if not emit.count:
             return []
+        assert isinstance(emit.payload, Rows)
+        self.event_time.emits(host.origin, emit.payload)
         self.orphans.emits(host, host.depends)
         return self.outputs.emits(host.origin, emit, dict(host.depends))
 
@@ -220,6 +225,7 @@ class Checks:
             return
         if not self._world.plan.recovery.repeats:
             snapshot.rows = self.truth.row_history(host.origin)
+            self.event_time.takes_snapshot(host.origin, snapshot)
             return
         self.replays.snapshot(host, snapshot)
 
