@@ -34,7 +34,7 @@ def check_recovery(
         if isinstance(node, OperatorPlan):
             _check_operator(said, node, standby)
     for sink in sinks:
-        if isinstance(sink.sink, BatchSink):
+        if isinstance(sink.sink, BatchSink) and not recovery.replaces:
             raise QueryDefinitionError(
                 f"{said}: a batch of foreachBatch, of a table, or of the console ends with an epoch, and what a sink "
                 "holds may be seen later",

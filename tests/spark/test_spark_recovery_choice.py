@@ -131,6 +131,25 @@ def test_a_batch_of_the_driver_is_refused(coordinated: Place) -> None:
         place.start(totals(place), "realtime", clonos.sinks.batches(lambda df, epoch: None))
 
 
+def test_batches_of_the_driver_have_each_row_once_where_nothing_waits_for_the_epoch(place: Place) -> None:
+    place.spark.conf.set("spark.clonos.recovery", "eager")
+    seen: list[tuple[str, int, int]] = []
+
+    def take(df: Any, epoch: int) -> None:
+        seen.extend((row.k, row.n, row.total) for row in df.select("k", "n", "total").collect())
+
+    query = place.start(totals(place), "realtime", clonos.sinks.batches(take))
+    for number in range(3):
+        place.write([{"k": "a", "n": 10 * number + at} for at in range(10)])
+        place.until(lambda upto=10 * (number + 1): len(seen) >= upto, "the rows of a batch")
+        place.kill()
+    assert sorted(n for _, n, _ in seen) == list(range(30)) and query.restarts == []
+    in_order = sorted(seen, key=lambda row: row[2])
+    assert [total for _, _, total in in_order] == [
+        sum(n for _, n, _ in in_order[: at + 1]) for at in range(30)
+    ]
+
+
 def test_an_effect_is_refused_when_it_is_asked_for(coordinated: Place) -> None:
     place = coordinated
     place.write([{"k": "a", "n": 1}])
