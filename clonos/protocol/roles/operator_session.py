@@ -137,7 +137,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
             yield from self.incarnation.serve(request)
         except ResumeFailed as error:
             raise error if self._policy.repeats else gone(error) from error
-        if self._policy.logs_messages:  # which of them a line may begin with, the driver says
+        if self._begins_at_older_ones:
             self._ports.snapshots.keep_from(0)
         self._policy.begin_epoch()
         self._begin_input()
@@ -236,7 +236,13 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         safe = self._rounds.safe.get(self.incarnation.origin)
         if safe is not None and safe.stored.epoch == self.request.epoch:
             self._ports.sent_log.forget(safe.unread)
-            self._ports.snapshots.keep_from(safe.stored.round)
+            if self._begins_at_older_ones:
+                self._ports.snapshots.keep_from(safe.stored.round)
+
+    @property
+    def _begins_at_older_ones(self) -> bool:
+        """Whether a line may lie before its newest snapshots: then the driver says which of them are kept."""
+        return self._policy.logs_messages and not self._policy.sends_late
 
     def conduit_is_gone(self) -> None:
         """A round is not begun for no reader."""
