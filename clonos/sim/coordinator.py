@@ -15,11 +15,9 @@ from clonos.protocol.line.recovery_line import Point, RecoveryLine
 from clonos.protocol.line.sink_trim import Page
 from clonos.protocol.recovery.causal.delta import still_needed
 from clonos.protocol.recovery.causal.holding import HolderReply, Index, told
-from clonos.protocol.recovery.coordinated.round_coordinator import RoundCoordinator
 from clonos.protocol.recovery.rollback.progress import Progress
 from clonos.protocol.recovery.rollback.rounds import StoredRound
 from clonos.protocol.recovery.rollback.sink_progress import SinkEnd
-from clonos.protocol.recovery.uncoordinated.safe_line import SafeLine
 from clonos.protocol.roles.commit_records import CommitRecords
 from clonos.protocol.roles.query_coordinator import QueryCoordinator
 from clonos.protocol.topology import NodeKind
@@ -159,18 +157,11 @@ class Coordinator(QueryCoordinator):
         }
 
     def keep_line(self, line: RecoveryLine) -> None:
-        self._rounds = self._new_progress()
+        self._rounds = self.new_progress(interval=self._world.plan.round_interval)
         self._checkpoint.lines[line.generation] = line
         self._world.checks.truncation.query_begins(line.generation, line.epoch)
         self._world.checks.line_drawn(line)
         self._world.copies_checkpoint()
-
-    def _new_progress(self) -> Progress:
-        interval = self._world.plan.round_interval
-        if self._recovery.logs_messages:
-            return SafeLine(self.safe_line, interval=interval)
-        instances = self._topology.instances(NodeKind.OPERATOR, NodeKind.SINK)
-        return RoundCoordinator(instances, interval=interval)
 
     def next_line(self) -> RecoveryLine:
         return self._draw_line(_NEXT, resumes=True)

@@ -78,8 +78,8 @@ class ReplicaServer(Process):
             self.world.check_told(connection.said.generation)
         self._handed[process] = connection.link
         self._tell(process, Connect(connection.said, connection.link, previous))
-        if self._rounds.rounds.begun:
-            self._tell(process, RoundsSaid(self._rounds.rounds))
+        if (rounds := self._rounds.first_told) is not None:
+            self._tell(process, RoundsSaid(rounds))
         return True
 
     def refuse(self, connection: Connection, error: ClonosError) -> None:

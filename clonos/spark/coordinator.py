@@ -25,11 +25,8 @@ from clonos.protocol.ids import NO_EPOCH, Epoch, LogOffset, Origin
 from clonos.protocol.line.recovery_line import Point, RecoveryLine
 from clonos.protocol.recovery.causal.delta import still_needed
 from clonos.protocol.recovery.causal.holding import HolderReply, told
-from clonos.protocol.recovery.coordinated.round_coordinator import RoundCoordinator
 from clonos.protocol.recovery.on_gap import OnGap
-from clonos.protocol.recovery.rollback.progress import Progress
 from clonos.protocol.recovery.rollback.sink_progress import SinkEnd
-from clonos.protocol.recovery.uncoordinated.safe_line import SafeLine
 from clonos.protocol.roles.commit_records import CommitRecords
 from clonos.protocol.roles.query_coordinator import QueryCoordinator
 from clonos.protocol.roles.restart_policy import cause_of, may_resume, named
@@ -191,21 +188,16 @@ class Coordinator(QueryCoordinator):
             self._traces.start()
         if not self._recovery.repeats:
             self._rounds = RoundKeeper(
-                self._new_progress,
+                partial(
+                    self.new_progress,
+                    interval=self._settings.round_interval,
+                    forgets_every=_FORGETS_EVERY,
+                ),
                 exchange=self._servers.exchange_rounds,
                 committed=lambda: self.forgotten,
             )
         self._watcher = threading.Thread(target=self._watch, name="clonos-commits", daemon=True)
         self._watcher.start()
-
-    def _new_progress(self) -> Progress:
-        interval = self._settings.round_interval
-        if self._recovery.replaces:  # nothing waits for the line but what is to be forgotten
-            return SafeLine(self.safe_line, interval=max(interval, _FORGETS_EVERY))
-        if self._recovery.logs_messages:
-            return SafeLine(self.safe_line, interval=interval)
-        instances = self._topology.instances(NodeKind.OPERATOR, NodeKind.SINK)
-        return RoundCoordinator(instances, interval=interval)
 
     def _start_servers(self) -> ReplicaServers:
         nodes = self._compiled.node_specs(self._history)

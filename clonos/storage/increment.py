@@ -2,7 +2,7 @@
 is the increment alone.
 
 A checkpoint of RocksDB writes tables and links files, which takes milliseconds however little has changed. Where
-checkpoints follow each other without a pause (`protocol.recovery.eager`), most of them are the files of the last whole
+checkpoints follow each other without a pause (`RecoveryKind.EAGER`), most of them are the files of the last whole
 one and these changes, as one small file that is applied when the state is opened again.
 
     msgpack map: version (1), changes: [key, value or nil] each
@@ -60,11 +60,11 @@ def decode_increment(raw: bytes, where: str) -> list[tuple[bytes, bytes | None]]
         said = msgpack.unpackb(raw)
         if said["version"] != _VERSION:
             raise SnapshotCorrupt(
-                f"the increment in {where} have format version {said['version']}; this library reads {_VERSION}"
+                f"the increment in {where} has format version {said['version']}; this library reads {_VERSION}"
             )
         found = [(key, value) for key, value in said["changes"]]
     except (ValueError, TypeError, KeyError, msgpack.UnpackException) as error:
-        raise SnapshotCorrupt(f"the increment in {where} are malformed: {error!r}") from error
+        raise SnapshotCorrupt(f"the increment in {where} is malformed: {error!r}") from error
     if not all(isinstance(key, bytes) and isinstance(value, bytes | None) for key, value in found):
-        raise SnapshotCorrupt(f"the increment in {where} are not bytes")
+        raise SnapshotCorrupt(f"the increment in {where} is not of bytes")
     return found

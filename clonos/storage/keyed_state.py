@@ -27,6 +27,7 @@ FORMAT_KEY: Final = b"\x00format"
 FORMAT: Final = b"clonos-state-2"
 FORMAT_WITHOUT_FOLD: Final = b"clonos-state-1"
 STATE_PREFIX: Final = b"s"
+SENT_PREFIX: Final = b"m"
 
 _IN_USE: Final = "clonos-in-use"
 _LONGEST_PREPARATION_SECONDS: Final = 2.0
@@ -81,7 +82,6 @@ class KeyedState(StateCache):
         )
         super().__init__(_States(self.database), cache_entries=cache_entries, cache_bytes=cache_bytes)
         self._preparation: _Preparation | None = None
-        self.entries_beside = 0  # in the database, that are neither state nor timers
         try:
             self._check_format()
             self._apply_increment(Path(path, FILE))
@@ -157,8 +157,10 @@ class KeyedState(StateCache):
 
     @property
     def entries(self) -> int:
-        """How many there are, timers among them, as the database estimates it."""
-        return max(0, self.database.estimated_entries - 1 - self.entries_beside)  # without that of the format
+        """How many there are, timers among them, as the database estimates it. What was sent is counted to leave it
+        out."""
+        sent = sum(1 for _ in self.database.cursor(SENT_PREFIX, prefix_end(SENT_PREFIX)))
+        return max(0, self.database.estimated_entries - 1 - sent)  # without that of the format
 
     def close(self) -> None:
         """Close without writing: what was not checkpointed is of no use. Scans under way end."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from planted import CRASHES, OTHERS, RESTARTS, Planted
+from planted import CRASHES, RESTARTS, Planted
+from planted_recovery import planted_under
 
 from clonos.protocol.ids import Epoch, Origin
 from clonos.protocol.line import rollback_line
@@ -22,11 +23,9 @@ from clonos.protocol.recovery.rollback.held_output import HeldOutput, HeldWrite,
 from clonos.protocol.recovery.rollback.rounds import StoredRound
 from clonos.protocol.roles import holding_sink_session, operator_session, query_coordinator
 from clonos.protocol.roles.holding_sink_session import HoldingSinkSession
-from clonos.sim import coordinator
 from clonos.sim.checkpoint import SnapshotStore
 from clonos.sim.commits import Commits
-from clonos.sim.plan import Fault, Plan
-from clonos.sim.rollback_plan import rolled_back
+from clonos.sim.plan import Fault
 
 Patch = pytest.MonkeyPatch
 
@@ -84,7 +83,7 @@ def round_is_complete_without_the_sinks(patch: Patch) -> None:
             super().__init__(instances, interval=interval)
             self._instances = frozenset(sorted(self._instances)[: len(instances) // 2])
 
-    patch.setattr(coordinator, "RoundCoordinator", Hasty)
+    patch.setattr(query_coordinator, "RoundCoordinator", Hasty)
 
 
 def round_is_complete_before_the_epoch_before_it_has_committed(patch: Patch) -> None:
@@ -165,15 +164,7 @@ def what_sinks_hold_does_not_count(patch: Patch) -> None:
     patch.setattr(SinkCheckpoint, "reached", lambda self, cursors: dict(cursors))
 
 
-class PlantedCoordinated(Planted):
-    """Its runs have coordinated checkpoints."""
-
-    def plan(self, plan: Plan) -> Plan:
-        return rolled_back(super().plan(plan), RecoveryKind.COORDINATED)
-
-
-def of(plant: Any, *, first: int = 0, rates: Mapping[Fault, float] = CRASHES, **changes: Any) -> Planted:
-    return PlantedCoordinated(plant, 300, first, tuple({**OTHERS, **changes}.items()), tuple(rates.items()))
+of = planted_under(RecoveryKind.COORDINATED)
 
 
 LOST_COMMITS = {**RESTARTS, Fault.DRIVER_LOSS: 0.01, Fault.COMMIT_LOST: 0.8}

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from planted import CRASHES, OTHERS, RESTARTS, Planted
+from planted import RESTARTS, Planted
+from planted_recovery import planted_under
 
 from clonos.protocol.fence import of_same_attempt
 from clonos.protocol.ids import OutputNumber, output_after
-from clonos.protocol.recovery.eager.eager_checkpoints import EagerCheckpoints
 from clonos.protocol.recovery.recovery_kind import RecoveryKind
 from clonos.protocol.roles.incarnation import Incarnation
 from clonos.protocol.roles.operator_session import OperatorSession
-from clonos.sim.plan import Fault, Plan
-from clonos.sim.rollback_plan import rolled_back
 from clonos.sim.sent_frames import SentFrames
 
 Patch = pytest.MonkeyPatch
@@ -23,7 +20,7 @@ Session = OperatorSession[Any, Any, Any]
 
 
 def rows_leave_before_they_are_stored(patch: Patch) -> None:
-    patch.setattr(EagerCheckpoints, "sends_late", False)
+    patch.setattr(RecoveryKind, "sends_late", False)
 
 
 def rows_leave_when_their_snapshot_begins(patch: Patch) -> None:
@@ -111,15 +108,7 @@ def a_replacement_begins_where_the_epoch_does(patch: Patch) -> None:
     patch.setattr(Incarnation, "_choose", choose)
 
 
-class PlantedEager(Planted):
-    """Its runs have eager checkpoints."""
-
-    def plan(self, plan: Plan) -> Plan:
-        return rolled_back(super().plan(plan), RecoveryKind.EAGER)
-
-
-def of(plant: Any, *, first: int = 0, rates: Mapping[Fault, float] = CRASHES, **changes: Any) -> Planted:
-    return PlantedEager(plant, 300, first, tuple({**OTHERS, **changes}.items()), tuple(rates.items()))
+of = planted_under(RecoveryKind.EAGER)
 
 
 EAGER: dict[str, Planted] = {

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
-from planted import CRASHES, OTHERS, Planted
+from planted import Planted
+from planted_recovery import planted_under
 
 from clonos.protocol.engine.output_watermarks import OutputWatermarks
 from clonos.protocol.ids import OutputNumber
@@ -18,8 +19,6 @@ from clonos.protocol.recovery.uncoordinated import safe_line
 from clonos.protocol.roles.holding_sink_session import HoldingSinkSession
 from clonos.protocol.roles.operator_session import OperatorSession
 from clonos.sim.frames import OutputFrame
-from clonos.sim.plan import Fault, Plan
-from clonos.sim.rollback_plan import rolled_back
 from clonos.sim.sent_frames import SentFrames
 
 Patch = pytest.MonkeyPatch
@@ -155,15 +154,7 @@ def event_time_that_was_told_without_rows_is_forgotten(patch: Patch) -> None:
     patch.setattr(OutputWatermarks, "restore", lambda self, kept: None)
 
 
-class PlantedUncoordinated(Planted):
-    """Its runs have uncoordinated checkpoints."""
-
-    def plan(self, plan: Plan) -> Plan:
-        return rolled_back(super().plan(plan), RecoveryKind.UNCOORDINATED)
-
-
-def of(plant: Any, *, first: int = 0, rates: Mapping[Fault, float] = CRASHES, **changes: Any) -> Planted:
-    return PlantedUncoordinated(plant, 300, first, tuple({**OTHERS, **changes}.items()), tuple(rates.items()))
+of = planted_under(RecoveryKind.UNCOORDINATED)
 
 
 UNCOORDINATED: dict[str, Planted] = {

@@ -7,7 +7,9 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from multiprocessing import get_context
 
 import pytest
 from standby_conduit import Watched
@@ -114,37 +116,54 @@ class Notices:
         self.loop._stopped = False
 
 
-@pytest.fixture
-def notices(lifelines: Lifelines) -> Iterator[Notices]:
+@contextmanager
+def noticing() -> Iterator[Notices]:
+    lifelines = Lifelines.if_possible(3)
+    assert lifelines is not None
     made = Notices(lifelines)
     yield made
     made.notice.close()
     made.loop.close()
 
 
-def test_a_death_is_told_before_the_memory_is_given_back_and_sockets_close(notices: Notices) -> None:
+def watch_five_die() -> None:
     orders = []
-    for _ in range(5):  # both are quick: on a busy machine the one that hears of them may be late for both
-        child = Forked(lambda: notices.notice.enroll(0), megabytes=300)
-        notices.heard.clear()
-        notices.watch(child)
+    with noticing() as notices:
+        for _ in range(
+            5
+        ):  # both are quick: on a busy machine the one that hears of them may be late for both
+            child = Forked(lambda: notices.notice.enroll(0), megabytes=300)
+            notices.heard.clear()
+            notices.watch(child)
+            child.kill()
+            notices.run_until(lambda: len(notices.heard) == 2)
+            child.reap()
+            assert set(notices.heard) == {child.pid, "closed"}
+            orders.append(notices.heard.index("closed"))
+    assert 1 in orders, orders
+
+
+def lose_the_watcher() -> None:
+    with noticing() as notices:
+        lost = notices.notice.pid
+        child = Forked(lambda: notices.notice.enroll(2))
+        notices.living = [(2, child.pid)]
+        os.kill(lost, signal.SIGKILL)
+        notices.run_until(lambda: notices.notice.pid != lost)
         child.kill()
-        notices.run_until(lambda: len(notices.heard) == 2)
+        notices.run_until(lambda: child.pid in notices.heard)
         child.reap()
-        assert set(notices.heard) == {child.pid, "closed"}
-        orders.append(notices.heard.index("closed"))
-    assert 1 in orders
 
 
-def test_a_watcher_that_is_lost_is_replaced_and_told_who_lives(notices: Notices) -> None:
-    lost = notices.notice.pid
-    child = Forked(lambda: notices.notice.enroll(2))
-    notices.living = [(2, child.pid)]
-    os.kill(lost, signal.SIGKILL)
-    notices.run_until(lambda: notices.notice.pid != lost)
-    child.kill()
-    notices.run_until(lambda: child.pid in notices.heard)
-    child.reap()
+@pytest.mark.usefixtures("lifelines")
+@pytest.mark.parametrize("work", [watch_five_die, lose_the_watcher])
+def test_a_death_is_told_before_memory_and_sockets_are_given_back_by_a_watcher_that_is_replaced(
+    work: Callable[[], None],
+) -> None:
+    """In a process like the server, with one thread: the threads of gRPC, which other tests have started in this one,
+    end a process that is forked."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as server:
+        server.submit(work).result()
 
 
 def test_the_watcher_ends_with_its_server(lifelines: Lifelines) -> None:

@@ -5,26 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from clonos.protocol.ids import NodeId, Origin
-from clonos.protocol.recovery.causal.policy import CausalPolicy
+from clonos.protocol.recovery.as_it_comes import AsItComes
 from clonos.protocol.recovery.coordinated.alignment import Alignment
-from clonos.protocol.recovery.eager.eager_checkpoints import EagerCheckpoints
 from clonos.protocol.recovery.policy import InstancePolicy
 from clonos.protocol.recovery.recovery_kind import RecoveryKind
-from clonos.protocol.recovery.uncoordinated.independent_checkpoints import IndependentCheckpoints
 from clonos.protocol.topology import NodeKind, Topology
 
 
 def instance_policy(kind: RecoveryKind, senders: Collection[int]) -> InstancePolicy:
     """Of an instance in a new process. `senders` are the channels from other instances."""
-    match kind:
-        case RecoveryKind.CAUSAL:
-            return CausalPolicy()
-        case RecoveryKind.COORDINATED:
-            return Alignment(senders)
-        case RecoveryKind.UNCOORDINATED:
-            return IndependentCheckpoints()
-        case RecoveryKind.EAGER:
-            return EagerCheckpoints()
+    return Alignment(senders) if kind is RecoveryKind.COORDINATED else AsItComes(kind)
 
 
 def senders_of(topology: Topology, node: NodeId) -> frozenset[int]:

@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from clonos.protocol.ports import Bundle
 from clonos.protocol.recovery.marker import Round
+from clonos.protocol.recovery.recovery_kind import RecoveryKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,32 +28,9 @@ Decision: TypeAlias = Bundle | Checkpoint
 
 
 class InstancePolicy(ABC):
-    """Of one instance in one process."""
+    """Of one instance in one process. What all instances of a recovery have in common, its `kind` says."""
 
-    @property
-    @abstractmethod
-    def repeats(self) -> bool:
-        """Whether steps are recorded, so that another process can repeat them in the place of a lost one."""
-
-    @property
-    @abstractmethod
-    def replaces(self) -> bool:
-        """Whether another process may take the place of a lost one inside an epoch."""
-
-    @property
-    @abstractmethod
-    def sends_late(self) -> bool:
-        """Whether nothing leaves the instance before a checkpoint that has it is durable."""
-
-    @property
-    @abstractmethod
-    def checkpoints_alone(self) -> bool:
-        """Whether the instance takes checkpoints inside an epoch whenever its own work is reason enough."""
-
-    @property
-    @abstractmethod
-    def logs_messages(self) -> bool:
-        """Whether the instance keeps what it sends, as part of its state."""
+    kind: RecoveryKind
 
     @abstractmethod
     def begin_epoch(self) -> None:

@@ -22,12 +22,15 @@ class RecoveryKind(Enum):
     (`protocol.recovery.uncoordinated`)"""
 
     EAGER = "eager"
-    """Nothing leaves an instance before a checkpoint that has it is durable. A lost process is replaced and goes on
-    from its last checkpoint alone; rows are seen at once. (`protocol.recovery.eager`)"""
+    """Nothing leaves an instance before a checkpoint that has it is durable. So no failure makes an orphan of anything,
+    whatever the instance depended on: a lost process is replaced and goes on from its last checkpoint alone, and sends
+    again what its conduit lacks; rows are seen at once. The eager regime of Isard and Abadi, "Falkirk Wheel: Rollback
+    Recovery for Dataflow Systems", 2015, section 2.3, and pessimistic logging (Elnozahy et al., "A Survey of
+    Rollback-Recovery Protocols in Message-Passing Systems", 2002, section 4.1). (`protocol.roles.operator_session`)"""
 
     @property
     def repeats(self) -> bool:
-        """Whether an instance repeats, from a record, what it did before a failure."""
+        """Whether steps are recorded, so that another process can repeat them in the place of a lost one."""
         return self is RecoveryKind.CAUSAL
 
     @property
@@ -37,11 +40,23 @@ class RecoveryKind(Enum):
         return self in (RecoveryKind.CAUSAL, RecoveryKind.EAGER)
 
     @property
+    def checkpoints_alone(self) -> bool:
+        """Whether an instance takes checkpoints inside an epoch whenever its own work, or time, is reason enough."""
+        return self is not RecoveryKind.COORDINATED
+
+    @property
+    def begins_at_older_ones(self) -> bool:
+        """Whether a line may lie before the newest checkpoints that an instance has taken alone, so that the driver
+        says which of them are kept."""
+        return self is RecoveryKind.UNCOORDINATED
+
+    @property
     def sends_late(self) -> bool:
         """Whether checkpoints follow each other without a pause, as nothing leaves an instance before it is stored."""
         return self is RecoveryKind.EAGER
 
     @property
     def logs_messages(self) -> bool:
-        """Whether senders keep what they have sent, so that what a line cuts through can be sent again."""
+        """Whether senders keep what they have sent, as part of their state, so that what a line cuts through can be
+        sent again."""
         return self in (RecoveryKind.UNCOORDINATED, RecoveryKind.EAGER)

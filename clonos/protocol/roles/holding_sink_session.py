@@ -120,7 +120,7 @@ class HoldingSinkSession(SinkSession, Generic[S]):
             yield from self._carry_out(self._policy.begin_round(self._rounds.open))
         if self._is_there:
             safe = self._rounds.safe_for(self._origin)
-            if self._policy.logs_messages and safe.epoch == self.request.epoch:
+            if self._policy.kind.begins_at_older_ones and safe.epoch == self.request.epoch:
                 self._holding.snapshots.keep_from(safe.round)
             yield from self._show(self._held.take(self._rounds.committed, safe))
 
@@ -170,7 +170,7 @@ class HoldingSinkSession(SinkSession, Generic[S]):
         self._held.seen(self._shown)
         self._begin(checkpoint.reached(self._shown))
         self._is_there = True
-        if self._policy.logs_messages:  # which of them a line may begin with, the driver says
+        if self._policy.kind.begins_at_older_ones:
             ports.snapshots.keep_from(0)
         if resume is not None or checkpoint.epoch < line.epoch:
             yield from self._show(self._held.take_all())
@@ -201,7 +201,7 @@ class HoldingSinkSession(SinkSession, Generic[S]):
                 self._held.hold(write, self.request.epoch)
 
     def _checkpoint_if_due(self) -> Steps:
-        if not (self._policy.checkpoints_alone and self._has_moved and self._is_open):
+        if not (self._policy.kind.checkpoints_alone and self._has_moved and self._is_open):
             return
         if self._schedule.is_due(self._holding.steady_clock(), work=0):
             yield from self._checkpoint(Round(self._sequence))

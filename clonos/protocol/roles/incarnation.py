@@ -65,8 +65,8 @@ S = TypeVar("S")
 
 class Incarnation(Generic[S]):
     """See the module. An instance that has not moved, and cannot, leaves its log on this host alone. With `keeps_sent`
-    its snapshots have what it has sent. Output is numbered
-    beyond `output_number_floor`. With `damage_accepted` the user has chosen to go on over what is damaged."""
+    its snapshots have what it has sent. Output is numbered beyond `output_number_floor`. With `damage_accepted` the
+    user has chosen to go on over what is damaged."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class Incarnation(Generic[S]):
         self._ended: SnapshotName | None = None
         self._drawn: RecoveryLine | None = None
         self.unread: OutputNumber | None = (
-            None  # what it resumes with has sent rows from here on that a reader lacks
+            None  # of what it began with, the first row that may have to be sent again
         )
         self._since = LOG_BEGIN  # the log offset from which on this incarnation goes its own way
 

@@ -84,7 +84,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
             ports,
             self,
             may_have_moved=may_have_moved,
-            keeps_sent=policy.logs_messages,
+            keeps_sent=policy.kind.logs_messages,
             output_number_floor=output_number_floor,
             damage_accepted=damage_accepted,
         )
@@ -136,8 +136,8 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         try:
             yield from self.incarnation.serve(request)
         except ResumeFailed as error:
-            raise error if self._policy.repeats else gone(error) from error
-        if self._begins_at_older_ones:
+            raise error if self._policy.kind.repeats else gone(error) from error
+        if self._policy.kind.begins_at_older_ones:
             self._ports.snapshots.keep_from(0)
         self._policy.begin_epoch()
         self._begin_input()
@@ -158,7 +158,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
             emitted_output=request.emitted_output,
             ends_at=self.incarnation.ends_at,
         )
-        if self._policy.logs_messages:
+        if self._policy.kind.logs_messages:
             yield from self._send_again()
         yield from self.perform(opened)
         # An epoch may be over before the conduit's first tick.
@@ -174,7 +174,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         if unread is None:
             sent_log.clear()
             self._sent_output = self.live.emitted_output
-        elif self._policy.sends_late:
+        elif self._policy.kind.sends_late:
             self._unsent += sent_log.frames(unread)
             self._frames_stored = self._frames_made
             self._release()
@@ -225,7 +225,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
     def hear_rounds(self, rounds: Rounds) -> Steps:
         """How far the rounds of this start of the query are."""
         self._rounds = self._rounds.newest(rounds)
-        if self._policy.logs_messages and self.incarnation.is_there:
+        if self._policy.kind.logs_messages and self.incarnation.is_there:
             self._forget_before_safe_line()
             if self._is_open:
                 self._release()
@@ -236,13 +236,8 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         safe = self._rounds.safe.get(self.incarnation.origin)
         if safe is not None and safe.stored.epoch == self.request.epoch:
             self._ports.sent_log.forget(safe.unread)
-            if self._begins_at_older_ones:
+            if self._policy.kind.begins_at_older_ones:
                 self._ports.snapshots.keep_from(safe.stored.round)
-
-    @property
-    def _begins_at_older_ones(self) -> bool:
-        """Whether a line may lie before its newest snapshots: then the driver says which of them are kept."""
-        return self._policy.logs_messages and not self._policy.sends_late
 
     def conduit_is_gone(self) -> None:
         """A round is not begun for no reader."""
@@ -296,7 +291,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
             yield from self.perform(actions)
             self._input_is_used()
             is_told = is_told or any(isinstance(action, Emit) for action in actions)
-        return is_told and not self._policy.sends_late
+        return is_told and not self._policy.kind.sends_late
 
     def _take_singly(self, records: Bundle) -> Steps:
         """Each record is saved before the next one may end the process. The bundle is acknowledged by itself."""
@@ -375,28 +370,28 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
                     continue
                 frame = self._frame(action)
                 frames.append((action.emitted_output, frame))
-                if self._policy.logs_messages and action.count:
+                if self._policy.kind.logs_messages and action.count:
                     ports.sent_log.keep(action, frame)
-        if self._policy.sends_late:
+        if self._policy.kind.sends_late:
             self._unsent += frames
         elif frames:
             yield from ports.send([frame for _, frame in frames])
 
     def acknowledge(self) -> None:
         """Say where the instance stands, without rows."""
-        emitted = self._sent_output if self._policy.sends_late else self.live.emitted_output
+        emitted = self._sent_output if self._policy.kind.sends_late else self.live.emitted_output
         self._ports.acknowledge(self._acked_input, emitted, self.live.log_offset)
 
     # ------------------------------------------------------------- snapshots
 
     def _snapshot_if_due(self) -> Steps:
         ports = self._ports
-        if not self._policy.checkpoints_alone or self._storing is not None or self.live.holds:
+        if not self._policy.kind.checkpoints_alone or self._storing is not None or self.live.holds:
             return
         if self._unsent and self._frames_made > self._frames_stored:
             ports.store_in_background((yield from self._begin_snapshot()))
             return
-        if not self._has_moved and not self._policy.repeats:
+        if not self._has_moved and not self._policy.kind.repeats:
             return  # the last checkpoint has all there is
         work = ports.work()
         if not self._schedule.is_due(ports.steady_clock(), work):
@@ -450,7 +445,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
     def hear_stored(self, stored: SnapshotStored) -> Steps:
         """What was stored in the background is durable. What has come meanwhile does not wait for more to come."""
         self.snapshot_stored(stored)
-        if self._policy.sends_late and self._is_open:
+        if self._policy.kind.sends_late and self._is_open:
             yield from self._snapshot_if_due()
 
     def snapshot_stored(self, stored: SnapshotStored) -> None:
@@ -463,7 +458,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
             self._frames_stored = reached.frames
             self._release()
             self._ports.send_checkpointed(reached.acked_input, reached.log_offset)
-            if not self._policy.repeats:
+            if not self._policy.kind.repeats:
                 self._ports.round_stored(StoredRound(self.request.epoch, reached.round))
 
     # -------------------------------------------- InstancePorts, for the core

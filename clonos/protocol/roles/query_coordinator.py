@@ -31,10 +31,12 @@ from clonos.protocol.line.recovery_line import (
     recovery_line,
 )
 from clonos.protocol.line.rollback_line import rollback_line, rollback_target
+from clonos.protocol.recovery.coordinated.round_coordinator import RoundCoordinator
 from clonos.protocol.recovery.recovery_kind import RecoveryKind
+from clonos.protocol.recovery.rollback.progress import Progress
 from clonos.protocol.recovery.rollback.rounds import SafePoint, StoredRound
 from clonos.protocol.recovery.rollback.sink_progress import SinkEnd
-from clonos.protocol.recovery.uncoordinated.safe_line import durable, safe_points
+from clonos.protocol.recovery.uncoordinated.safe_line import SafeLine, durable, safe_points
 from clonos.protocol.roles.commit_records import CommitRecords
 from clonos.protocol.roles.steps import Steps
 from clonos.protocol.topology import NodeKind, Topology
@@ -115,13 +117,16 @@ class QueryCoordinator(ABC):
         finals = self.records.final_snapshots(passed)
         last = self.records.newest_line()
         if not self._recovery.repeats:
-            programs = self.programs()
+            programs, cursors = self.programs(), self.cursors()
+            ends = self.sink_ends(passed)
+            bases = {origin: final.point for origin, final in finals.items()}
+            bases |= {origin: end.point(cursors.get(origin, {})) for origin, end in ends.items()}
             # What the last start did inside the epoch counts if it ran the epoch with the program that runs it now.
             is_another = last is not None and program_at(last.programs, epoch) != program_at(programs, epoch)
             line = rollback_line(
                 self._topology,
-                self._all_standings(finals, epoch, last),
-                self.cursors(),
+                self._all_standings(bases, epoch, last),
+                cursors,
                 generation=generation,
                 epoch=epoch,
                 resumes=not is_another,
@@ -139,8 +144,8 @@ class QueryCoordinator(ABC):
                 )
             except ClonosError as error:
                 self.begins_behind(passed, error)
-        ends = {origin: final.point for origin, final in finals.items()}
-        return RecoveryLine(generation, epoch, **beginnings(ends))
+        ended = {origin: final.point for origin, final in finals.items()}
+        return RecoveryLine(generation, epoch, **beginnings(ended))
 
     def _is_older_copy(self, last: RecoveryLine | None) -> bool:
         """Whether the sink knows of a start that has drawn no line in this checkpoint."""
@@ -165,14 +170,11 @@ class QueryCoordinator(ABC):
         return (NodeKind.OPERATOR,) if self._recovery.replaces else (NodeKind.OPERATOR, NodeKind.SINK)
 
     def _all_standings(
-        self, finals: FinalSnapshots, epoch: Epoch, last: RecoveryLine | None
+        self, bases: Mapping[Origin, Point], epoch: Epoch, last: RecoveryLine | None
     ) -> dict[Origin, Standing]:
         """Of every operator's and sink's instance, where none repeats what it did. What the last start did in the epoch
         counts, also where a task of the next epoch has claimed the instance since, or one that has not begun. So does
         where the last start was to begin."""
-        ends, cursors = self.sink_ends(epoch_before(epoch)), self.cursors()
-        bases = {origin: final.point for origin, final in finals.items()}
-        bases |= {origin: end.point(cursors.get(origin, {})) for origin, end in ends.items()}
         found = self.all_snapshots_inside(epoch)
         standings: dict[Origin, Standing] = {}
         for origin in self._topology.instances(*self._kinds_with_checkpoints):
@@ -180,6 +182,16 @@ class QueryCoordinator(ABC):
             counting = last.counting(origin, inside) if last else inside
             standings[origin] = Standing(bases.get(origin), counting)
         return standings
+
+    def new_progress(self, *, interval: float, forgets_every: float = 0.0) -> Progress:
+        """Of a start that begins now, where steps are not repeated. Where rows are seen at once, nothing waits for the
+        safe line but what is to be forgotten: then it is drawn as if `forgets_every` were the interval, if that is
+        longer. Both in seconds."""
+        if self._recovery.replaces:
+            interval = max(interval, forgets_every)
+        if self._recovery.logs_messages:
+            return SafeLine(self.safe_line, interval=interval)
+        return RoundCoordinator(self._topology.instances(NodeKind.OPERATOR, NodeKind.SINK), interval=interval)
 
     def safe_line(self, stored: Mapping[Origin, StoredRound]) -> dict[Origin, SafePoint]:
         """The line that the next start draws at the earliest, of instances that have stored checkpoints up to these in
@@ -189,12 +201,10 @@ class QueryCoordinator(ABC):
             return {}
         epoch = max(begun.epoch, epoch_after(self.forgotten))
         cursors = self.cursors() if self._recovery.replaces else {}
-        bases, found = self._bases(epoch), self.all_snapshots_inside(epoch)
-        standings = {}
-        for origin in self._topology.instances(*self._kinds_with_checkpoints):
-            inside = begun.counting(origin, found.get(origin, ()))
-            known = durable(inside, begun.generation, stored.get(origin))
-            standings[origin] = Standing(bases.get(origin), known)
+        standings = {
+            origin: replace(standing, inside=durable(standing.inside, begun.generation, stored.get(origin)))
+            for origin, standing in self._all_standings(self._bases(epoch), epoch, begun).items()
+        }
         line = rollback_target(
             self._topology,
             standings,

@@ -194,8 +194,8 @@ class Supervisor:
             process.keep(sock)
         else:
             sock.close()
-        if self._rounds.rounds.begun:
-            self._tell(process, RoundsSaid(self._rounds.rounds))
+        if (rounds := self._rounds.first_told) is not None:
+            self._tell(process, RoundsSaid(rounds))
         self._watch_control(process)
         return True
 

@@ -22,16 +22,13 @@ from clonos.protocol.ingestion import within
 from clonos.protocol.ports import Bundle
 from clonos.protocol.recovery.marker import NO_ROUND, Marker, Round
 from clonos.protocol.recovery.policy import Checkpoint, Decision, InstancePolicy
+from clonos.protocol.recovery.recovery_kind import RecoveryKind
 
 
 class Alignment(InstancePolicy):
     """What coordinated checkpoints decide for an instance. `senders` are the channels from other instances."""
 
-    repeats = False
-    replaces = False
-    sends_late = False
-    checkpoints_alone = False
-    logs_messages = False
+    kind = RecoveryKind.COORDINATED
 
     def __init__(self, senders: Collection[int]) -> None:
         self._senders = frozenset(senders)

@@ -10,7 +10,7 @@ from clonos.protocol.roles.attach_request import AttachRequest
 def check_replaceable(policy: InstancePolicy, request: AttachRequest, name: str) -> None:
     """A conduit asks for a process in the place of one that was lost inside an epoch. What that one did since its
     checkpoint others have seen, and it is not known. Raises RollbackNeeded where it cannot be repeated."""
-    if not policy.replaces and not request.fresh:
+    if not policy.kind.replaces and not request.fresh:
         raise RollbackNeeded(
             "a process was lost, and what it did since its last checkpoint is not recorded: all instances go back to "
             "checkpoints that fit together",

@@ -19,8 +19,13 @@ class RoundRelay:
 
     @property
     def rounds(self) -> Rounds:
-        """What a process is told that begins to serve."""
+        """The newest."""
         return self._rounds
+
+    @property
+    def first_told(self) -> Rounds | None:
+        """What a process is told that begins to serve, if anything."""
+        return self._rounds if self._rounds.begun else None
 
     def say(self, generation: Generation, rounds: Rounds) -> bool:
         """The driver says how far the rounds of a start are; whether that is new to the processes here."""

@@ -1,4 +1,5 @@
-"""What causal logging decides for an instance: everything is taken as it comes, and recorded."""
+"""What most recoveries decide for an instance: everything is taken as it comes. They differ in what is recorded, kept,
+and stored before it is sent (`recovery_kind`)."""
 
 from __future__ import annotations
 
@@ -7,16 +8,14 @@ from collections.abc import Iterator
 from clonos.protocol.ports import Bundle
 from clonos.protocol.recovery.marker import Round
 from clonos.protocol.recovery.policy import Decision, InstancePolicy
+from clonos.protocol.recovery.recovery_kind import RecoveryKind
 
 
-class CausalPolicy(InstancePolicy):
+class AsItComes(InstancePolicy):
     """See the module."""
 
-    repeats = True
-    replaces = True
-    sends_late = False
-    checkpoints_alone = True
-    logs_messages = False
+    def __init__(self, kind: RecoveryKind) -> None:
+        self.kind = kind
 
     def begin_epoch(self) -> None:
         """Nothing is kept here."""
