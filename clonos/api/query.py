@@ -19,7 +19,7 @@ from clonos.api.query_error import as_sparks_own
 from clonos.api.query_progress import QueryProgress
 from clonos.errors import ClonosError, QueryDefinitionError
 from clonos.protocol.recovery.on_gap import OnGap
-from clonos.protocol.roles.restart_policy import QueryFailed, Restart, RestartPolicy
+from clonos.protocol.roles.restart_policy import Failure, QueryFailed, Restart, RestartPolicy
 from clonos.spark.coordinator import Coordinator
 from clonos.spark.failure import SessionStopped, translate
 from clonos.spark.settings import Settings
@@ -105,6 +105,7 @@ class CausalQuery:
         self._changed = threading.Condition()
         self._error: ClonosError | None = None
         self.restarts: list[str] = []
+        self._launched = time.monotonic()
         self._spark_query = session.launch()
         keep = session.with_local_properties(self._keep)
         self._keeper = threading.Thread(target=keep, name="clonos-query", daemon=True)
@@ -123,18 +124,23 @@ class CausalQuery:
             policy = RestartPolicy(
                 limit=self._settings.restart_limit,
                 backoff=self._settings.restart_backoff,
-                progress=self._coordinator.progress,
                 repeats_output=self._settings.on_gap is OnGap.AT_LEAST_ONCE,
             )
-            error = self._wait_for_end()
-            while error is not None and not self._stopping.is_set():
+            failure = self._wait_for_end()
+            while failure is not None and not self._stopping.is_set():
                 if self._session.is_stopped():
                     self._error = SessionStopped(
                         "the Spark session has ended under the query: it was stopped, or its JVM has died",
                         hint="A new session continues the query from its checkpoint",
                     )
                     return
-                again = policy.failed(error, self._coordinator.progress)
+                error = failure.error
+                again = policy.failed(
+                    failure,
+                    self._coordinator.committed(),
+                    self._coordinator.begins_at,
+                    seconds=time.monotonic() - self._launched,
+                )
                 if again is None or error is self._ending.error:
                     self._error = self._coordinator.named(error)
                     return
@@ -146,11 +152,11 @@ class CausalQuery:
                         self._coordinator.give_up_history()
                     if not self._restart(error, again):
                         return
-                except Exception as failure:  # it could not even be started: that is one more failure
-                    error = translate(failure)
+                except Exception as refused:  # it could not even be started: that is one more failure
+                    failure = Failure(translate(refused))
                 else:
-                    error = self._wait_for_end()
-            if error is None and not self._stopping.is_set():
+                    failure = self._wait_for_end()
+            if failure is None and not self._stopping.is_set():
                 self._session.drain()
         except Exception as error:
             self._error = translate(error)
@@ -165,17 +171,20 @@ class CausalQuery:
             with self._changed:
                 self._changed.notify_all()
 
-    def _wait_for_end(self) -> ClonosError | None:
+    def _wait_for_end(self) -> Failure | None:
         try:
             self._spark_query.awaitTermination()
         except Exception as error:
-            if self._ending.error is not None:
-                return self._ending.error
-            failure = translate(error)
-            if isinstance(failure, QueryFailed):  # of Spark's own, or a neighbour's echo of the real one
-                return self._coordinator.cause_of_failure() or failure
-            return failure
-        return self._ending.error
+            if self._ending.error is None:
+                return self._cause_of(translate(error))
+        return Failure(self._ending.error) if self._ending.error is not None else None
+
+    def _cause_of(self, error: ClonosError) -> Failure:
+        """What Spark has told is its own, or a neighbour's echo of the real one; or it leaves out whose it is."""
+        cause = self._coordinator.cause_of_failure()
+        if cause is not None and (isinstance(error, QueryFailed) or type(error) is type(cause.error)):
+            return Failure(cause.error if isinstance(error, QueryFailed) else error, cause.origin)
+        return Failure(error)
 
     def _warn(self, event: str, text: str) -> None:
         where = about(event, query=self._coordinator.query, epoch=self._coordinator.committed() + 1)
@@ -194,6 +203,7 @@ class CausalQuery:
             if self._ending.error is not None:  # told since the query of Spark's ended
                 raise self._ending.error
             self.restarts.append(_first_line(error))  # first: a launch that fails has a reason of its own
+            self._launched = time.monotonic()
             self._spark_query = self._session.launch()
         with self._changed:
             self._changed.notify_all()

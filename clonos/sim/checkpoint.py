@@ -8,7 +8,7 @@ over one that a predecessor was still writing.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Generic, Protocol, TypeVar
@@ -101,7 +101,9 @@ KeptT = TypeVar("KeptT", bound=Kept)
 
 
 class SnapshotStore(Generic[KeptT]):
-    """The snapshots of one instance."""
+    """The snapshots of one instance. None is ever damaged."""
+
+    corrupt: Sequence[str] = ()
 
     def __init__(self, origin: Origin) -> None:
         self.origin = origin

@@ -164,7 +164,7 @@ class Coordinator(QueryCoordinator):
         self._world.copies_checkpoint()
 
     def next_line(self) -> RecoveryLine:
-        return self._draw_line(_NEXT, resumes=True)
+        return self._draw_line(_NEXT, resumes=True)[0]
 
     # ----------------------------------------------------------------- commits
 

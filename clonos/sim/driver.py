@@ -17,7 +17,14 @@ from clonos.errors import AlreadyRunning, ClonosError, Fenced, RecoveryTimeout
 from clonos.protocol.fence import Generation
 from clonos.protocol.ids import Epoch, Origin, epoch_after, epoch_before
 from clonos.protocol.line.recovery_line import RecoveryLine
-from clonos.protocol.roles.restart_policy import QueryFailed, RestartPolicy, cause_of, may_resume, named
+from clonos.protocol.roles.restart_policy import (
+    Failure,
+    QueryFailed,
+    RestartPolicy,
+    cause_of,
+    may_resume,
+    named,
+)
 from clonos.protocol.topology import NodeKind
 from clonos.sim.coordinator import Coordinator, ProgramRefused
 from clonos.sim.kernel import Process, Steps
@@ -69,7 +76,7 @@ class Driver(Process):
         self._written_at: dict[Origin, int] = {}
         self._lost_files: set[Origin] = set()
         self._late_commit: int | None = None
-        self._failures: list[tuple[str, str]] = []  # of the last start's tasks
+        self._failures: list[Failure] = []  # of the last start's tasks
 
     def launch(self) -> None:
         self.begin(self._run())
@@ -84,7 +91,7 @@ class Driver(Process):
 
     def _run(self) -> Steps:
         timeouts = Counter[int]()
-        policy = RestartPolicy(limit=PATIENCE, backoff=0, progress=self._checkpoint.committed)
+        policy = RestartPolicy(limit=PATIENCE, backoff=0)
         is_taken_over = False
         while True:
             try:
@@ -112,24 +119,25 @@ class Driver(Process):
                 if timeouts[self._checkpoint.committed] == TIMEOUTS:
                     self.world.finish(RecoveryTimeout.__name__, failed.message)
                     return
-                error = self._reason(failed)
+                failure = self._reason(failed)
+                error, began = failure.error, self._coordinator.begins_at
                 if self.world.deployment.is_told_what_to_do(error.message):
                     is_taken_over = False
-                elif policy.failed(error, self._checkpoint.committed) is None:
+                elif policy.failed(failure, self._checkpoint.committed, began) is None:
                     self.world.finish(type(error).__name__, error.message)
                     return
                 yield self.world.choices.schedule.randint(500, 5_000)
 
-    def _reason(self, failed: SparkQueryFailed) -> ClonosError:
+    def _reason(self, failed: SparkQueryFailed) -> Failure:
         """What Spark says of its own accord may be the echo of a replica's failure."""
         error = named(failed.error, failed.message)
         if isinstance(error, QueryFailed):
-            return cause_of(named(*said) for said in self._failures) or error
-        return error
+            return cause_of(self._failures) or Failure(error)
+        return Failure(error)
 
     def _next_start(self) -> Steps:
         resumes = self.world.plan.realtime and self.world.plan.resumes
-        resumes = resumes and may_resume([name for name, _ in self._failures])
+        resumes = resumes and may_resume([type(failure.error).__name__ for failure in self._failures])
         self._failures = []
         self._late_commit = None
         yield from self._begin(self._coordinator.begin_start(resumes=resumes))
@@ -194,7 +202,7 @@ class Driver(Process):
 
     def report(self, task: Task, result: tuple[str, str] | None) -> None:
         if result is not None and task.generation == self.generation:
-            self._failures.append(result)
+            self._failures.append(Failure(named(*result), task.origin))
         self._inbox.append((task, result))
         self.wake()
 

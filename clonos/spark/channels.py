@@ -94,8 +94,8 @@ class SourceChannels:
                     request.answer(self._give(request.node(), request.name(), request.known()))
                 except ClonosError as error:
                     request.refuse(type(error).__name__, str(error))
-                except OSError as error:
-                    request.refuse(StorageUnavailable.__name__, str(error))
+                except Exception as error:  # whatever it is: a task waits for an answer
+                    request.refuse(StorageUnavailable.__name__, f"{type(error).__name__}: {error}")
 
     def _give(self, node: NodeId, name: str, known: int) -> list[str]:
         _carried_out(self._numbering.give([(node, name)]))

@@ -254,7 +254,12 @@ class Compiled:
         """Raises QueryDefinitionError where the query asks for what its recovery does not offer."""
         settings = self._settings
         check_recovery(
-            settings.recovery, self._nodes, self._sinks, standby=settings.standby, realtime=realtime
+            settings.recovery,
+            self._nodes,
+            self._sinks,
+            standby=settings.standby,
+            on_gap=settings.on_gap,
+            realtime=realtime,
         )
 
     def has_standbys(self) -> bool:

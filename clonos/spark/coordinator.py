@@ -21,7 +21,7 @@ from typing import Any
 
 from clonos.errors import ClonosError, Fenced, StorageUnavailable
 from clonos.protocol.fence import NO_GENERATION, Fence, Generation
-from clonos.protocol.ids import NO_EPOCH, Epoch, LogOffset, Origin
+from clonos.protocol.ids import NO_EPOCH, Epoch, InstanceId, LogOffset, NodeId, Origin
 from clonos.protocol.line.recovery_line import Point, RecoveryLine
 from clonos.protocol.recovery.causal.delta import still_needed
 from clonos.protocol.recovery.causal.holding import HolderReply, told
@@ -29,7 +29,7 @@ from clonos.protocol.recovery.on_gap import OnGap
 from clonos.protocol.recovery.rollback.sink_progress import SinkEnd
 from clonos.protocol.roles.commit_records import CommitRecords
 from clonos.protocol.roles.query_coordinator import QueryCoordinator
-from clonos.protocol.roles.restart_policy import cause_of, may_resume, named
+from clonos.protocol.roles.restart_policy import Failure, cause_of, may_resume, named
 from clonos.protocol.roles.steps import Steps, carry_out
 from clonos.protocol.topology import NodeKind
 from clonos.protocol.versions.upgrade import another_query, is_another
@@ -56,10 +56,10 @@ from clonos.storage.host_memberships import HostMemberships
 from clonos.storage.log_directory import claim_log_directory, note_start
 from clonos.storage.recovery_line_file import newest_line, write_line
 from clonos.wire.determinant_service import DeterminantServer
-from clonos.wire.server_status import QueryStatus, ServersStatus
+from clonos.wire.server_status import FailureReport, QueryStatus, ServersStatus
 from clonos_standby.cluster.servers import Placement, ReplicaServers
 from clonos_standby.cluster.spec import QuerySpec, ReplicaSettings
-from clonos_standby.server.log import LogFormat, about, driver_writes_json
+from clonos_standby.server.log import LogFormat, about, driver_writes_json, traced
 from clonos_standby.server.seldom import Seldom
 
 LOG = logging.getLogger("clonos")
@@ -416,7 +416,7 @@ class Coordinator(QueryCoordinator):
         self._service.stop()
         self._leadership.release()
 
-    def cause_of_failure(self) -> ClonosError | None:
+    def cause_of_failure(self) -> Failure | None:
         """What a replica or a conduit of this generation has just failed with (`restart_policy.cause_of`)."""
         try:
             said = self._servers.status()["failures"]
@@ -424,7 +424,7 @@ class Coordinator(QueryCoordinator):
             return None
         since = time.time() - RECENT_SECONDS
         return cause_of(
-            named(failure["error"], failure["message"])
+            Failure(named(failure["error"], failure["message"]), _origin_of(failure))
             for failure in said
             if failure["generation"] == self.generation and failure["at"] >= since
         )
@@ -455,11 +455,6 @@ class Coordinator(QueryCoordinator):
     def committed(self) -> Epoch:
         return self._checkpoint.committed()
 
-    @property
-    def progress(self) -> int:
-        """What grows with every epoch that commits, and with every round of checkpoints that is complete."""
-        return self.committed() + (self._rounds.completed if self._rounds is not None else 0)
-
     # ------------------------------------------------------------- sink logs
 
     def _lookup(self, origin: Origin, from_offset: LogOffset) -> HolderReply:
@@ -483,10 +478,13 @@ class Coordinator(QueryCoordinator):
                 self._warn("checkpoint_unreadable", "a commit cannot be looked for, or recorded, now", error)
             except ClonosError as error:
                 self._warn("logs_not_truncated", "logs were not truncated", error)
+            except Exception as error:  # a bug: rows are still made, so the next commit may still be recorded
+                self._warn("logs_not_truncated", "a commit was not recorded", error)
 
-    def _warn(self, event: str, what: str, error: ClonosError) -> None:
+    def _warn(self, event: str, what: str, error: Exception) -> None:
         if self._seldom.is_due((event, self.forgotten)):
-            LOG.warning("%s: %s", what, error, extra=about(event, query=self.query, epoch=self.forgotten))
+            about_it = about(event, query=self.query, epoch=self.forgotten)
+            LOG.warning("%s: %s", what, error, extra=about_it, exc_info=traced(error))
 
     def tell_commit(self, epoch: Epoch, truncation_points: Mapping[Origin, LogOffset]) -> None:
         self._servers.commit(epoch, truncation_points)
@@ -497,3 +495,8 @@ class Coordinator(QueryCoordinator):
 
     def trim_sinks(self, truncation_points: Mapping[Origin, LogOffset]) -> None:
         self._sinks.truncate(self._fence, lambda raw: still_needed(raw, truncation_points))
+
+
+def _origin_of(failure: FailureReport) -> Origin | None:
+    node, instance = failure["node"], failure["instance"]
+    return None if node is None or instance is None else Origin(NodeId(node), InstanceId(instance))

@@ -35,6 +35,7 @@ from clonos.protocol.roles.leadership import (
 )
 from clonos.storage.folder import Folder, resolve
 from clonos.storage.generations import Generations, Machine
+from clonos_standby.server.log import traced
 from clonos_standby.server.processes import look_at
 
 LOG = logging.getLogger("clonos")
@@ -122,8 +123,12 @@ class DriverLeadership:
             except Fenced as error:
                 self._lose(error)
                 return
-            except ClonosError as error:
-                LOG.warning("the lease of this driver could not be renewed; trying again: %s", error)
+            except Exception as error:  # whatever it is: another driver takes over when the lease has run out
+                LOG.warning(
+                    "the lease of this driver could not be renewed; trying again: %s",
+                    error,
+                    exc_info=traced(error),
+                )
 
     def _lose(self, error: Fenced) -> None:
         if self._lost is None:

@@ -6,7 +6,6 @@ are made, and a recovery line would hardly ever lie inside the epoch.
 
 from __future__ import annotations
 
-import tempfile
 import threading
 from collections.abc import Iterator
 
@@ -91,7 +90,6 @@ def snapshot_stores(
     checkpoint: str, topology: Topology, *kinds: NodeKind
 ) -> Iterator[tuple[Origin, SnapshotStore]]:
     """The snapshot stores of all instances of nodes of these kinds, or of every operator's, to be read only."""
-    with tempfile.TemporaryDirectory(prefix="clonos-") as scratch:
-        for origin in topology.instances(*(kinds or (NodeKind.OPERATOR,))):
-            root = f"{checkpoint.rstrip('/')}/clonos/state/{origin.node}/{origin.instance}"
-            yield origin, SnapshotStore(root, fence=LOWEST_FENCE, pending=scratch)
+    for origin in topology.instances(*(kinds or (NodeKind.OPERATOR,))):
+        root = f"{checkpoint.rstrip('/')}/clonos/state/{origin.node}/{origin.instance}"
+        yield origin, SnapshotStore(root, fence=LOWEST_FENCE, pending=None)

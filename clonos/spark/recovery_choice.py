@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from clonos.errors import QueryDefinitionError
+from clonos.protocol.recovery.on_gap import OnGap
 from clonos.protocol.recovery.recovery_kind import RecoveryKind
 from clonos.sinks.batch_sink import BatchSink
 from clonos.spark.plan import OperatorPlan, PlanNode, SinkPlan
@@ -18,6 +19,7 @@ def check_recovery(
     sinks: Iterable[SinkPlan],
     *,
     standby: str,
+    on_gap: OnGap,
     realtime: bool,
 ) -> None:
     """`standby` is what operators have that do not say it. Raises QueryDefinitionError."""
@@ -29,6 +31,11 @@ def check_recovery(
             f"{said} is for real time: in micro-batch Spark runs single tasks of an epoch again, and others have seen "
             "what they did",
             hint=f"Call .trigger(realTime=...). {_CAUSAL} for micro-batch",
+        )
+    if on_gap is not OnGap.FAIL:
+        raise QueryDefinitionError(
+            f"{said}: spark.clonos.onGap={on_gap.value} is about determinants that are gone, and there are none",
+            hint=f"Leave spark.clonos.onGap out. {_CAUSAL} to go on behind a gap",
         )
     for node in nodes:
         if isinstance(node, OperatorPlan):

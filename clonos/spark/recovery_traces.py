@@ -16,7 +16,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from clonos._version import __version__
-from clonos.errors import ClonosError, ConfigurationError
+from clonos.errors import ConfigurationError
 from clonos.extras import installed, missing
 from clonos.wire.server_status import ServersStatus
 from clonos_standby.server.log import about
@@ -113,7 +113,9 @@ class RecoveryTraces:
             stops = self._stopping.wait(LOOK_SECONDS)
             try:
                 self._look(self._status())
-            except ClonosError as error:  # a server that is just being started again
+            except (
+                Exception
+            ) as error:  # a server that is just being started again, or a bug of no consequence
                 LOG.debug(
                     "recoveries cannot be looked at now: %s", error, extra=about("traces", query=self._query)
                 )

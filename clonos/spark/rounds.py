@@ -9,12 +9,11 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from clonos.errors import ClonosError
 from clonos.protocol.fence import Generation
 from clonos.protocol.ids import Epoch, Origin
 from clonos.protocol.recovery.rollback.progress import Progress
 from clonos.protocol.recovery.rollback.rounds import Rounds, StoredRound
-from clonos_standby.server.log import about
+from clonos_standby.server.log import about, traced
 from clonos_standby.server.seldom import Seldom
 
 LOG = logging.getLogger("clonos")
@@ -43,7 +42,6 @@ class RoundKeeper:
         self._seldom = Seldom()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="clonos-rounds", daemon=True)
-        self.completed = 0  # in all starts
 
     def begin(self, generation: Generation) -> None:
         """A start begins, with rounds of its own."""
@@ -65,16 +63,17 @@ class RoundKeeper:
                 continue
             try:
                 self._look(*current)
-            except ClonosError as error:
+            except Exception as error:  # whatever it is: without this thread nothing is shown any more
                 if self._seldom.is_due(("rounds", current[0])):
-                    LOG.warning("a round of checkpoints is late: %s", error, extra=about("round_late"))
+                    about_it = about("round_late")
+                    LOG.warning(
+                        "a round of checkpoints is late: %s", error, extra=about_it, exc_info=traced(error)
+                    )
 
     def _look(self, generation: Generation, rounds: Progress) -> None:
         """What may be seen is told at once."""
-        before = rounds.said
         said = rounds.look(time.monotonic(), self._committed())
         rounds.told(self._exchange(generation, said))
         after = rounds.look(time.monotonic(), self._committed())
         if after != said:
             self._exchange(generation, after)
-        self.completed += int(after.shows_more_than(before))

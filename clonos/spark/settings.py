@@ -394,7 +394,11 @@ class Settings:
     )
     restart_limit: int = field(
         metadata=_setting(
-            "restart.limit", "10", _number(0, _MOST), "Restarts of the Spark query without an epoch committed"
+            "restart.limit",
+            "10",
+            _number(0, _MOST),
+            "Restarts of the Spark query for one reason: an instance that fails and gets no further. They are counted "
+            "anew when an epoch has committed, or a start has run for ten minutes",
         )
     )
     restart_backoff: float = field(

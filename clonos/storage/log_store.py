@@ -257,12 +257,12 @@ class LogReader(_Reading):
 
     def _open_before(self, path: str, hole: Hole, memory_bytes: int) -> Database:
         """What was written before a hole. RocksDB would read on behind it; all files are open when this returns."""
-        with tempfile.TemporaryDirectory(prefix="clonos-log-") as view:
-            try:
+        try:
+            with tempfile.TemporaryDirectory(prefix="clonos-log-") as view:
                 link_up_to(path, hole, view)
-            except OSError as error:
-                raise unavailable(error, f"opening the causal log in {path}") from error
-            return self._open_once(view, memory_bytes, _PREFIX)
+                return self._open_once(view, memory_bytes, _PREFIX)
+        except OSError as error:
+            raise unavailable(error, f"opening the causal log in {path}") from error
 
     def _open_whole(self, path: str, memory_bytes: int, recovery: DBRecoveryMode) -> Database:
         """Open, and make sure that no piece was missed.

@@ -85,10 +85,12 @@ class SnapshotStore:
     """See the module.
 
     `root` is a path or URI, or a path inside `filesystem` where that is given. `pending` is a local directory on the
-    same device as the state; what it holds is removed. `fence` 0 is for looking only.
+    same device as the state; what it holds is removed. One without it, with `fence` 0, is for looking only.
     """
 
-    def __init__(self, root: str, *, fence: Fence, pending: str, filesystem: Storage | None = None) -> None:
+    def __init__(
+        self, root: str, *, fence: Fence, pending: str | None, filesystem: Storage | None = None
+    ) -> None:
         if not 0 <= fence <= _MAX_FENCE:
             raise StateError(f"a fence is a number of 128 bits, not {fence}")
         if filesystem is None:
@@ -97,9 +99,10 @@ class SnapshotStore:
         self._folder = Folder(filesystem, root, tag=Fence(fence).text)
         self._pending = pending
         self._pending_numbers = itertools.count()
-        with disk(f"clearing {pending}", corrupt=SnapshotCorrupt):
-            shutil.rmtree(pending, ignore_errors=True)
-            os.makedirs(pending, exist_ok=True)
+        if pending is not None:
+            with disk(f"clearing {pending}", corrupt=SnapshotCorrupt):
+                shutil.rmtree(pending, ignore_errors=True)
+                os.makedirs(pending, exist_ok=True)
         # Held while checkpoint storage is changed. `_due` asks the thread that holds it to collect garbage at the end.
         self._changing = threading.Lock()
         self._due_lock = threading.Lock()
@@ -127,6 +130,8 @@ class SnapshotStore:
         if self._whole is not None and not final and (increment := state.increment()) is not None:
             return PendingSnapshot("", name, bytes(meta), self._whole, increment)
         self._whole = None
+        if self._pending is None:
+            raise StateError(f"the snapshots in {self._folder.path} are only looked at here")
         directory = os.path.join(self._pending, f"{epoch}-{sequence}-{next(self._pending_numbers)}")
         state.checkpoint(directory)
         return PendingSnapshot(directory=directory, name=name, meta=bytes(meta))

@@ -8,6 +8,7 @@ from typing import Any
 from clonos.api.query import CausalQuery, Ending, SessionPorts
 from clonos.api.query_progress import QueryProgress
 from clonos.errors import ClonosError, ReplicaLost
+from clonos.protocol.line.positions import Positions
 from clonos.spark.settings import read_settings
 
 
@@ -15,7 +16,7 @@ class Coordinator:
     """Of a query that commits nothing."""
 
     query = "q"
-    progress = 0
+    begins_at = Positions()
 
     def committed(self) -> int:
         return 0

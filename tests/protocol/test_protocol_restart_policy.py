@@ -13,8 +13,12 @@ from clonos.errors import (
     ResumeFailed,
     UserFunctionError,
 )
+from clonos.protocol.ids import Epoch, InstanceId, NodeId, Origin
+from clonos.protocol.line.positions import Positions
 from clonos.protocol.roles.restart_policy import (
     LONGEST_BACKOFF_SECONDS,
+    STEADY_SECONDS,
+    Failure,
     QueryFailed,
     Restart,
     RestartPolicy,
@@ -24,15 +28,34 @@ from clonos.protocol.roles.restart_policy import (
 )
 
 LOST = ReplicaLost("its process is gone")
+POISONED, OTHER = Origin(NodeId(2), InstanceId(0)), Origin(NodeId(2), InstanceId(1))
+START = Positions(Epoch(1), {POISONED: 40, OTHER: 7})
 
 
 def policy(*, repeats_output: bool = False) -> RestartPolicy:
-    return RestartPolicy(limit=3, backoff=1.0, progress=-1, repeats_output=repeats_output)
+    return RestartPolicy(limit=3, backoff=1.0, repeats_output=repeats_output)
 
 
-def test_it_is_started_again_later_and_later_and_then_not_any_more() -> None:
+def fail(
+    rules: RestartPolicy,
+    origin: Origin | None = None,
+    *,
+    committed: int = 0,
+    began: Positions = START,
+    seconds: float = 1.0,
+    error: ClonosError = LOST,
+) -> Restart | None:
+    return rules.failed(Failure(error, origin), Epoch(committed), began, seconds=seconds)
+
+
+def counts(restarts: list[Restart | None]) -> list[int | None]:
+    return [None if again is None else again.failures for again in restarts]
+
+
+@pytest.mark.parametrize("origin", [None, POISONED])
+def test_it_is_started_again_later_and_later_and_then_not_any_more(origin: Origin | None) -> None:
     rules = policy()
-    assert [rules.failed(LOST, -1) for _ in range(4)] == [
+    assert [fail(rules, origin) for _ in range(4)] == [
         Restart(1, 1.0, False),
         Restart(2, 2.0, False),
         Restart(3, 4.0, False),
@@ -43,35 +66,68 @@ def test_it_is_started_again_later_and_later_and_then_not_any_more() -> None:
 def test_an_epoch_that_commits_in_between_makes_it_the_first_failure_again() -> None:
     rules = policy()
     for epoch in range(9):
-        assert rules.failed(LOST, epoch) == Restart(1, 1.0, False)
+        assert fail(rules, committed=epoch) == Restart(1, 1.0, False)
+
+
+def test_how_far_others_come_does_not_help_an_instance_that_fails_at_the_same_place_again() -> None:
+    rules = policy()
+    starts = [Positions(Epoch(1), {POISONED: 40, OTHER: at}) for at in range(4)]
+    assert counts([fail(rules, POISONED, began=began) for began in starts]) == [1, 2, 3, None]
+
+
+def test_an_instance_that_gets_further_fails_for_another_reason() -> None:
+    rules = policy()
+    starts = [Positions(Epoch(1), {POISONED: at, OTHER: 7}) for at in (0, 40, 40, 60, 60, 60, 60)]
+    assert counts([fail(rules, POISONED, began=began) for began in starts]) == [1, 1, 2, 1, 2, 3, None]
+
+
+def test_two_that_fail_in_turn_are_counted_each() -> None:
+    rules = policy()
+    failing = [POISONED, OTHER, POISONED, OTHER, POISONED, OTHER, POISONED]
+    assert counts([fail(rules, origin) for origin in failing]) == [1, 1, 2, 2, 3, 3, None]
+
+
+def test_a_failure_of_which_nobody_says_whose_it_is_counts_until_an_epoch_commits() -> None:
+    rules = policy()
+    starts = [Positions(Epoch(1), {POISONED: at}) for at in range(4)]
+    assert counts([fail(rules, began=began) for began in starts]) == [1, 2, 3, None]
+
+
+def test_a_start_that_was_steady_for_long_fails_for_another_reason() -> None:
+    rules = policy()
+    seconds = [1.0, 1.0, STEADY_SECONDS, 1.0, 1.0, 1.0]
+    assert counts([fail(rules, POISONED, seconds=each) for each in seconds]) == [1, 2, 1, 2, 3, None]
 
 
 def test_no_restart_waits_longer_than_the_longest_back_off() -> None:
-    rules = RestartPolicy(limit=3_000, backoff=20.0, progress=-1)
-    pauses = {again.pause for _ in range(3_000) if (again := rules.failed(LOST, -1)) is not None}
+    rules = RestartPolicy(limit=3_000, backoff=20.0)
+    pauses = {again.pause for _ in range(3_000) if (again := fail(rules)) is not None}
     assert pauses == {20.0, LONGEST_BACKOFF_SECONDS}
 
 
 @pytest.mark.parametrize("error", [UserFunctionError("ValueError"), DivergenceError("it differs")])
 def test_what_would_fail_again_ends_the_query(error: ClonosError) -> None:
-    assert policy().failed(error, -1) is None
+    assert fail(policy(), error=error) is None
 
 
 def test_a_gap_is_gone_on_behind_where_the_user_says_so() -> None:
-    assert policy().failed(GapError("it is gone"), -1) is None
-    assert policy(repeats_output=True).failed(GapError("it is gone"), -1) == Restart(1, 1.0, True)
+    gap = GapError("it is gone")
+    assert fail(policy(), error=gap) is None
+    assert fail(policy(repeats_output=True), error=gap) == Restart(1, 1.0, True)
 
 
 def test_the_cause_is_what_cannot_be_mended() -> None:
     reason = UserFunctionError("ValueError")
-    assert cause_of([LOST, reason, QueryFailed("a task was lost")]) is reason
-    assert cause_of([LOST]) is LOST
+    told = [Failure(LOST), Failure(reason, POISONED), Failure(QueryFailed("a task was lost"))]
+    assert cause_of(told) == Failure(reason, POISONED)
+    assert cause_of([Failure(LOST)]) == Failure(LOST)
     assert cause_of([]) is None
 
 
 def test_a_replica_that_was_overtaken_is_not_the_cause() -> None:
-    assert cause_of([Fenced("there is a newer one")]) is None
-    assert cause_of([Fenced("there is a newer one"), LOST]) is LOST
+    fenced = Failure(Fenced("there is a newer one"), POISONED)
+    assert cause_of([fenced]) is None
+    assert cause_of([fenced, Failure(LOST, OTHER)]) == Failure(LOST, OTHER)
 
 
 def test_who_could_not_resume_begins_behind_the_last_epoch() -> None:

@@ -120,6 +120,22 @@ def test_a_server_keeps_what_is_said_of_the_newest_start() -> None:
     assert relay.stored_of(3) == {}, "rounds are numbered anew in each start"
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        Rounds(begun=Round(1)),
+        Rounds(committed=Epoch(3)),
+        Rounds(safe={ONE: SafePoint(StoredRound(Epoch(0), Round(1)), OutputNumber(1))}),
+    ],
+)
+def test_a_process_that_begins_to_serve_is_told_all_that_is_known(said: Rounds) -> None:
+    """Where no rounds begin there is as much to be told: until it knows which epoch has committed, it sends nothing."""
+    relay = RoundRelay()
+    assert relay.first_told is None
+    relay.say(1, said)
+    assert relay.first_told == said
+
+
 def test_of_two_safe_lines_the_later_point_of_each_instance_counts() -> None:
     def safe(epoch: int, number: int, unread: int) -> SafePoint:
         return SafePoint(StoredRound(Epoch(epoch), Round(number)), OutputNumber(unread))

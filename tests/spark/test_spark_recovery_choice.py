@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import re
+import time
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -12,11 +15,12 @@ from streams import Place
 
 import clonos
 from clonos import cli
-from clonos.errors import CheckpointMismatch, QueryDefinitionError
+from clonos.errors import CheckpointMismatch, ClonosError, QueryDefinitionError, SnapshotCorrupt
 
 pytestmark = pytest.mark.spark
 
 SCHEMA = "k string, n long"
+POISON = -1
 OUT = "k string, n long, total long"
 
 
@@ -113,6 +117,69 @@ def test_what_needs_a_recording_is_refused_and_works_as_the_hint_says(
     place.write([{"k": "a", "n": 1}])
     place.start(totals(place), "realtime")
     place.await_rows(1)
+
+
+def test_there_is_no_gap_to_go_on_behind(coordinated: Place) -> None:
+    place = coordinated
+    place.spark.conf.set("spark.clonos.onGap", "at_least_once")
+    with pytest.raises(
+        QueryDefinitionError, match=r"onGap=at_least_once is about.*Leave spark.clonos.onGap out"
+    ):
+        place.start(totals(place), "realtime")
+    place.spark.conf.unset("spark.clonos.onGap")
+    place.write([{"k": "a", "n": 1}])
+    place.start(totals(place), "realtime")
+    place.await_rows(1)
+
+
+class Dies:
+    """At one record, as soon as others have come further than they were."""
+
+    def __init__(self, output: str) -> None:
+        self._output = output
+
+    def __call__(self, key: Any, row: Any, ctx: Any) -> Any:
+        if row.n == POISON:
+            seen = self._seen()
+            while self._seen() == seen:
+                time.sleep(0.01)
+            os._exit(3)
+        return total(key, row, ctx)
+
+    def _seen(self) -> int:
+        return sum(path.stat().st_size for path in Path(self._output).glob("*.jsonl"))
+
+
+@pytest.mark.parametrize(("recovery", "restarts"), [("uncoordinated", 2), ("eager", 1)])
+def test_a_record_that_ends_every_process_ends_the_query_however_far_others_come(
+    place: Place, recovery: str, restarts: int
+) -> None:
+    """Where a process is replaced the record is known for poison by then."""
+    conf = {"recovery": recovery, "recovery.interval": "50ms", "restart.limit": "2", "replica.attempts": "1"}
+    for name, value in conf.items():
+        place.spark.conf.set(f"spark.clonos.{name}", value)
+    stream = place.causal(SCHEMA).groupBy("k").process(Dies(str(place.output)), OUT, name="dies")
+    query = place.start(stream, "realtime")
+    place.write([{"k": "poison", "n": POISON}])
+    with pytest.raises(ClonosError, match=r"operator 2, instance \d .*ended by itself with exit code 3"):
+        for number in itertools.count():
+            place.write([{"k": f"k{at}", "n": number} for at in range(8)])
+            query.awaitTermination(0.05)
+    assert len(query.restarts) == restarts
+
+
+def test_a_checkpoint_that_is_damaged_is_named_where_nothing_stands_in_for_it(place: Place) -> None:
+    place.spark.conf.set("spark.clonos.recovery", "eager")
+    place.write([{"k": "a", "n": at} for at in range(10)])
+    place.query = query = place.writer(totals(place), "realtime").trigger(realTime="1 hour").start()
+    place.await_rows(10)
+    moved = [*(place.checkpoint / "clonos/state/2").glob("*/manifests/*-mid.manifest")]
+    for manifest in moved:
+        manifest.write_bytes(manifest.read_bytes()[:-1])
+    place.kill(2, int(moved[0].parts[-3]))
+    with pytest.raises(SnapshotCorrupt, match=r"in none of its checkpoints that can be read.*-mid.manifest"):
+        query.awaitTermination(120)
+    assert query.restarts == []
 
 
 def test_micro_batch_has_causal_logging(coordinated: Place) -> None:

@@ -67,3 +67,25 @@ def test_in_real_time_no_instance_waits_for_a_record_and_the_next_epoch_has_one(
     place.write([{"k": "a", "n": 0}] * 4)
     place.await_rows(5)
     place.until(lambda: any((place.checkpoint / "clonos" / "epochs").glob("*")), "a later epoch is recorded")
+
+
+def test_a_commit_is_recorded_as_soon_as_what_was_not_foreseen_is_over(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With eager checkpoints no row of the next epoch is seen before."""
+    real, left = Commits.final_snapshots, [OSError("a disk is full")] * 3
+
+    def final_snapshots(self: Commits, epoch: int) -> Any:
+        if epoch == 0 and left:
+            raise left.pop()
+        return real(self, epoch)
+
+    monkeypatch.setattr(Commits, "final_snapshots", final_snapshots)
+    place.spark.conf.set("spark.clonos.recovery", "eager")
+    place.write([{"k": "a", "n": 0}])
+    start(place, "realtime")
+    place.await_rows(1)
+    place.until(lambda: not left, "a commit that is not recorded")
+    place.write([{"k": "a", "n": 0}])
+    place.await_rows(2)
+    assert not left and place.query.restarts == []

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from clonos.errors import ResumeFailed
+from clonos.errors import GapError, ResumeFailed
 from clonos.protocol.engine.instance import Action, Bundle, Emit, Instance, Persist, Row
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import NO_OUTPUT, Epoch, LogOffset, Origin, OutputNumber, epoch_before
@@ -25,7 +25,7 @@ from clonos.protocol.ingestion import UNKNOWN, Ingested, PendingInput
 from clonos.protocol.ports import Encoded
 from clonos.protocol.recovery.marker import Round
 from clonos.protocol.recovery.policy import Checkpoint, Decision, InstancePolicy
-from clonos.protocol.recovery.rollback.replaceable import check_replaceable, gone
+from clonos.protocol.recovery.rollback.replaceable import check_replaceable, gone, not_reached
 from clonos.protocol.recovery.rollback.rounds import Rounds, StoredRound
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.crash_marks import CrashMarks
@@ -152,12 +152,16 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         request = self.request
         if not request.realtime:
             yield from self._ports.keep_plan(request.epoch)
-        opened = self.live.open_epoch(
-            request.epoch,
-            realtime=request.realtime,
-            emitted_output=request.emitted_output,
-            ends_at=self.incarnation.ends_at,
-        )
+        try:
+            opened = self.live.open_epoch(
+                request.epoch,
+                realtime=request.realtime,
+                emitted_output=request.emitted_output,
+                ends_at=self.incarnation.ends_at,
+            )
+        except GapError as error:
+            damage = self._ports.snapshots.corrupt
+            raise error if self._policy.kind.repeats else not_reached(error, damage) from error
         if self._policy.kind.logs_messages:
             yield from self._send_again()
         yield from self.perform(opened)
@@ -262,11 +266,20 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
             self.acknowledge()
         yield from self._ports.at(Moment.BUNDLE_TAKEN)
         yield from self._snapshot_if_due()
-        while len(self._unsent) > _MOST_UNSENT:
+        yield from self._bound_unsent()
+
+    def _bound_unsent(self) -> Steps:
+        """Storage, or the commit of the epoch before, may be slower than the input. What waits for the end of input
+        that an operator gathers is not waited for here."""
+        while len(self._unsent) > _MOST_UNSENT and (self._may_release or not self.live.holds):
             yield from self._await_release()
 
+    @property
+    def _may_release(self) -> bool:
+        """Whether something is stored, or being stored, that has not been sent."""
+        return self._storing is not None or self._frames_stored > self._frames_sent
+
     def _await_release(self) -> Steps:
-        """Storage, or the commit of the epoch before, is slower than the input."""
         if self._storing is not None:
             self.snapshot_stored((yield from self._ports.await_stored()))
         else:
@@ -306,6 +319,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         yield from self.perform(self.live.tick(self.clock()))
         self._input_is_used()
         yield from self._snapshot_if_due()
+        yield from self._bound_unsent()
 
     def end(self, last: int) -> Steps:
         """The input ended with this bundle: make that durable. The number of the last output row."""

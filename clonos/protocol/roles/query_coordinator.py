@@ -22,6 +22,7 @@ from clonos.protocol.fence import NO_GENERATION, Generation
 from clonos.protocol.ids import NO_EPOCH, Epoch, LogOffset, Origin, epoch_after, epoch_before
 from clonos.protocol.line.commit_record import CommitRecord
 from clonos.protocol.line.final_snapshot import FinalSnapshots
+from clonos.protocol.line.positions import Positions, positions_at
 from clonos.protocol.line.recovery_line import (
     Point,
     RecoveryLine,
@@ -58,6 +59,7 @@ class QueryCoordinator(ABC):
         self.forgotten = NO_EPOCH  # what lies before the end of this epoch
         self._first: Epoch | None = None  # that this driver has run
         self._line: RecoveryLine | None = None  # of the start that is running
+        self.begins_at = Positions()  # the start that is running
         self._begun: tuple[Epoch, Mapping[Origin, Point]] | None = None  # an epoch, and where instances did
 
     # ------------------------------------------------------------------ starts
@@ -84,7 +86,8 @@ class QueryCoordinator(ABC):
         yield from self.depose(generation)
         yield from self.fence_servers(generation)
         yield from self.begin_hosts(generation)
-        line = replace(self._draw_line(generation, resumes=resumes), realtime=self._is_realtime)
+        drawn, self.begins_at = self._draw_line(generation, resumes=resumes)
+        line = replace(drawn, realtime=self._is_realtime)
         self._line, self._begun = line, None
         self.keep_line(line)
         self._first = line.epoch if self._first is None else min(self._first, line.epoch)
@@ -108,44 +111,43 @@ class QueryCoordinator(ABC):
         self.fit_offsets(generation)
         self._deposed = generation
 
-    def _draw_line(self, generation: Generation, *, resumes: bool) -> RecoveryLine:
-        """Where instances begin. What is not known for certain leaves them at the end of the last epoch that is not run
-        again; so does an epoch with which another program begins, and a checkpoint that is an older copy: what later
-        starts did is not in its snapshots."""
+    def _draw_line(self, generation: Generation, *, resumes: bool) -> tuple[RecoveryLine, Positions]:
+        """Where instances begin, and how far that is. What is not known for certain leaves them at the end of the last
+        epoch that is not run again; so does an epoch with which another program begins, and a checkpoint that is an
+        older copy: what later starts did is not in its snapshots."""
         passed = self.passed()
         epoch = epoch_after(passed)
         finals = self.records.final_snapshots(passed)
-        last = self.records.newest_line()
+        last, cursors = self.records.newest_line(), self.cursors()
         if not self._recovery.repeats:
-            programs, cursors = self.programs(), self.cursors()
+            programs = self.programs()
             ends = self.sink_ends(passed)
             bases = {origin: final.point for origin, final in finals.items()}
             bases |= {origin: end.point(cursors.get(origin, {})) for origin, end in ends.items()}
             # What the last start did inside the epoch counts if it ran the epoch with the program that runs it now.
             is_another = last is not None and program_at(last.programs, epoch) != program_at(programs, epoch)
+            standings = self._all_standings(bases, epoch, last)
             line = rollback_line(
                 self._topology,
-                self._all_standings(bases, epoch, last),
+                standings,
                 cursors,
                 generation=generation,
                 epoch=epoch,
                 resumes=not is_another,
                 recovery=self._recovery,
             )
-            return replace(line, programs=programs)
+            return replace(line, programs=programs), positions_at(line, standings, cursors)
         if resumes and not self._is_older_copy(last) and not self.program_changes_at(epoch):
             try:
-                return recovery_line(
-                    self._topology,
-                    self._standings(finals, epoch, last),
-                    self.cursors(),
-                    generation=generation,
-                    epoch=epoch,
-                )
+                standings = self._standings(finals, epoch, last)
+                line = recovery_line(self._topology, standings, cursors, generation=generation, epoch=epoch)
+                return line, positions_at(line, standings, cursors)
             except ClonosError as error:
                 self.begins_behind(passed, error)
         ended = {origin: final.point for origin, final in finals.items()}
-        return RecoveryLine(generation, epoch, **beginnings(ended))
+        standings = {origin: Standing(point) for origin, point in ended.items()}
+        line = RecoveryLine(generation, epoch, **beginnings(ended))
+        return line, positions_at(line, standings, cursors)
 
     def _is_older_copy(self, last: RecoveryLine | None) -> bool:
         """Whether the sink knows of a start that has drawn no line in this checkpoint."""

@@ -1,21 +1,26 @@
 """What a driver makes of the end of its Spark query: whether it starts it again, when, and where from.
 
 A retryable failure does not end the query: it is started anew over the same checkpoint, with back-off, up to a number
-of times without progress in between: an epoch that commits, or a round of checkpoints that is complete. Everything else
-ends it.
+of times for the same reason. An instance that fails where it has failed before does so for the same reason, however far
+others have come meanwhile; one that has got further, or a start that was steady for long, has failed for another.
+Everything else ends the query.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from clonos import errors
 from clonos.errors import ClonosError, Fenced, GapError, ResumeFailed
 from clonos.protocol.fence import NO_GENERATION, Generation
+from clonos.protocol.ids import NO_EPOCH, Epoch, Origin
+from clonos.protocol.line.positions import Positions
 
 LONGEST_BACKOFF_SECONDS: Final = 30.0
+STEADY_SECONDS: Final = 600.0
+"""A start that ran for so long has not failed for what the one before it did."""
 _MOST_DOUBLINGS: Final = 64
 """Of the pause, which is the longest one long before: a float ends at some thousand."""
 
@@ -26,10 +31,24 @@ class QueryFailed(ClonosError):
     retryable = True
 
 
+class Failure(NamedTuple):
+    """Of a start, and of which instance where one has said so."""
+
+    error: ClonosError
+    origin: Origin | None = None
+
+
+class _Failures(NamedTuple):
+    """In a row, for the same reason: in this epoch, and with so much taken by the instance."""
+
+    number: int
+    at: tuple[Epoch, int | None]
+
+
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """`failures` starts in a row have failed by now. `gives_up_history`: what was recorded since the last committed
-    epoch is dropped first."""
+    """`failures` starts have failed by now for the same reason. `gives_up_history`: what was recorded since the last
+    committed epoch is dropped first."""
 
     failures: int
     pause: float  # in seconds
@@ -39,25 +58,32 @@ class Restart:
 class RestartPolicy:
     """Of one query in one driver."""
 
-    def __init__(self, *, limit: int, backoff: float, progress: int, repeats_output: bool = False) -> None:
-        """`progress` grows with what is never done again: with causal logging the last epoch that has committed.
-        `repeats_output`: the user prefers repeated output to none where determinants are gone."""
+    def __init__(self, *, limit: int, backoff: float, repeats_output: bool = False) -> None:
+        """`repeats_output`: the user prefers repeated output to none where determinants are gone."""
         self._limit = limit
         self._backoff = backoff
-        self._progress = progress
         self._repeats_output = repeats_output
-        self._failures = 0
+        self._epoch = NO_EPOCH
+        self._failures: dict[Origin | None, _Failures] = {}  # since this epoch has committed
 
-    def failed(self, error: ClonosError, progress: int) -> Restart | None:
-        """A start has failed, or could not even be made; None: the query ends with the error."""
-        self._failures = 1 if progress > self._progress else self._failures + 1
-        self._progress = progress
+    def failed(
+        self, failure: Failure, committed: Epoch, began: Positions, *, seconds: float = 0.0
+    ) -> Restart | None:
+        """A start that `began` there has failed after so many seconds, or could not even be made; None: the query ends
+        with the error. `committed` is the last epoch that has."""
+        error, origin = failure
+        if committed > self._epoch or seconds >= STEADY_SECONDS:
+            self._epoch, self._failures = committed, {}
+        at = began.epoch, None if origin is None else began.taken.get(origin)
+        before = self._failures.get(origin)
+        count = before.number + 1 if before is not None and before.at == at else 1
+        self._failures[origin] = _Failures(count, at)
         gives_up = self._repeats_output and isinstance(error, GapError)
-        if not (error.retryable or gives_up) or self._failures > self._limit:
+        if not (error.retryable or gives_up) or count > self._limit:
             return None
-        doublings = min(self._failures - 1, _MOST_DOUBLINGS)
+        doublings = min(count - 1, _MOST_DOUBLINGS)
         pause = min(self._backoff * 2.0**doublings, LONGEST_BACKOFF_SECONDS)
-        return Restart(self._failures, pause, gives_up)
+        return Restart(count, pause, gives_up)
 
 
 def may_resume(
@@ -71,15 +97,15 @@ def may_resume(
     return ResumeFailed.__name__ not in failures and last_begun >= given_up
 
 
-def cause_of(failures: Iterable[ClonosError]) -> ClonosError | None:
+def cause_of(failures: Iterable[Failure]) -> Failure | None:
     """Of all that a start has failed with: what cannot be mended before what can.
 
     In real time all stages of a query fail together, and Spark reports whichever failure it heard first: often that of
     a neighbour whose connection broke, and not the reason. That a replica is fenced is never the reason: there is a
     newer one in its place.
     """
-    reasons = [failure for failure in failures if not isinstance(failure, Fenced)]
-    return min(reasons, key=lambda failure: failure.retryable, default=None)
+    reasons = [failure for failure in failures if not isinstance(failure.error, Fenced)]
+    return min(reasons, key=lambda failure: failure.error.retryable, default=None)
 
 
 def named(name: str, message: str) -> ClonosError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
@@ -39,6 +39,10 @@ class Candidate:
 
 class Snapshots(Protocol[S_co]):
     """The instance's snapshots in checkpoint storage (`protocol.line.snapshot_name` has the rules)."""
+
+    @property
+    def corrupt(self) -> Sequence[str]:
+        """What was found to be damaged, and passed over."""
 
     def latest(
         self,

@@ -20,6 +20,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from clonos.errors import ClonosError
+
 FORMAT = "CLONOS_LOG_FORMAT"
 QUERY = "CLONOS_LOG_QUERY"
 
@@ -47,6 +49,11 @@ def name_operators(names: Mapping[int, str]) -> None:
 def speak_of(**where: Any) -> None:
     """From now on the lines of this process are about this `node`, `instance` or `epoch`, unless they say otherwise."""
     _where.update(where)
+
+
+def traced(error: Exception) -> Exception | None:
+    """What is logged beside the message of an error (`exc_info`): of one that is not foreseen, its place in code."""
+    return None if isinstance(error, ClonosError) else error
 
 
 def log(event: str, text: str, *, level: Level = Level.WARNING, **where: Any) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from clonos.errors import ResumeFailed, RollbackNeeded, SnapshotCorrupt, Where
+from collections.abc import Sequence
+
+from clonos.errors import GapError, ResumeFailed, RollbackNeeded, SnapshotCorrupt, Where
 from clonos.protocol.recovery.policy import InstancePolicy
 from clonos.protocol.roles.attach_request import AttachRequest
 
@@ -11,9 +13,10 @@ def check_replaceable(policy: InstancePolicy, request: AttachRequest, name: str)
     """A conduit asks for a process in the place of one that was lost inside an epoch. What that one did since its
     checkpoint others have seen, and it is not known. Raises RollbackNeeded where it cannot be repeated."""
     if not policy.kind.replaces and not request.fresh:
+        lost = request.previous.message if request.previous is not None else "a process was lost"
         raise RollbackNeeded(
-            "a process was lost, and what it did since its last checkpoint is not recorded: all instances go back to "
-            "checkpoints that fit together",
+            f"{lost}; what it did since its last checkpoint is not recorded: all instances go back to checkpoints that "
+            "fit together",
             where=Where(name, request.origin.instance, request.epoch),
         )
 
@@ -23,6 +26,16 @@ def gone(error: ResumeFailed) -> SnapshotCorrupt:
     else would be made than what was seen."""
     return SnapshotCorrupt(
         error.message,
+        where=error.where,
+        hint="Restore the checkpoint as it was, or begin anew with a new sink",
+    )
+
+
+def not_reached(error: GapError, damage: Sequence[str]) -> SnapshotCorrupt:
+    """An instance that replaces a lost one cannot begin where that one was, as others have seen it."""
+    found = f" ({'; '.join(damage)})" if damage else ""
+    return SnapshotCorrupt(
+        f"others have rows of the instance that are in none of its checkpoints that can be read{found}",
         where=error.where,
         hint="Restore the checkpoint as it was, or begin anew with a new sink",
     )

@@ -25,7 +25,7 @@ class RoundRelay:
     @property
     def first_told(self) -> Rounds | None:
         """What a process is told that begins to serve, if anything."""
-        return self._rounds if self._rounds.begun else None
+        return self._rounds if self._rounds != Rounds() else None
 
     def say(self, generation: Generation, rounds: Rounds) -> bool:
         """The driver says how far the rounds of a start are; whether that is new to the processes here."""
