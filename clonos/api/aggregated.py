@@ -24,6 +24,7 @@ def aggregated(
     version: str = "1",
     parallelism: int | None = None,
     standby: str | None = None,
+    recovery: str | None = None,
     per: str | None = None,
 ) -> CausalStream:
     """The stream of the results of what `own` makes of the rows by key, with a name after `called` unless it is given
@@ -34,7 +35,15 @@ def aggregated(
     made, schema = aggregation(stream._spark_columns, stream.columns, key, own)
     covers = covered(per)
     binding = Binding.after(
-        called, name, version, parallelism, ticks=False, standby=standby, on_poison="fail", per=covers
+        called,
+        name,
+        version,
+        parallelism,
+        ticks=False,
+        standby=standby,
+        recovery=recovery,
+        on_poison="fail",
+        per=covers,
     )
     tell_what_differs(binding, per, "gives a row for each key and bundle", "Spark gives one")
 

@@ -98,6 +98,7 @@ class GroupedConnectedStreams:
         parallelism: int | None = None,
         on_timer: Callable[..., Any] | None = None,
         standby: str | None = None,
+        recovery: str | None = None,
         on_poison: str = "fail",
         previous: Previous = None,
         migrate: Migrate | None = None,
@@ -110,7 +111,13 @@ class GroupedConnectedStreams:
         from clonos.operators.process import ConnectOperator
 
         binding = Binding(
-            name, version, parallelism, ticks=on_timer is not None, standby=standby, on_poison=on_poison
+            name,
+            version,
+            parallelism,
+            ticks=on_timer is not None,
+            standby=standby,
+            recovery=recovery,
+            on_poison=on_poison,
         )
         return keyed(
             self._left,

@@ -55,6 +55,7 @@ class GroupedCausalStream:
         parallelism: int | None = None,
         on_timer: Callable[..., Any] | None = None,
         standby: str | None = None,
+        recovery: str | None = None,
         on_poison: str = "fail",
         previous: Previous = None,
         migrate: Callable[[dict[Any, Any], str], dict[Any, Any]] | None = None,
@@ -67,7 +68,8 @@ class GroupedCausalStream:
         raise `version` when the function changes on purpose. A record that ends every process that takes it ends the
         query, or, with `on_poison="dead_letter"`, is passed over and kept (docs/dead-letters.md). With
         `standby="hot"` or `"passive"` each instance has a standby, which takes its place when it is lost
-        (docs/standbys.md).
+        (docs/standbys.md). With `recovery="eager"` or `"uncoordinated"` it has another one of these two than the rest
+        of the query (docs/recoveries.md).
 
         With a new `version`, `previous={"1": old_fn}` (or a tuple with its `on_timer` and `migrate`) repeats what the
         old one has begun, and `migrate(state, old_version)` gives the state that the new one goes on from
@@ -87,6 +89,7 @@ class GroupedCausalStream:
             parallelism,
             ticks=on_timer is not None,
             standby=standby,
+            recovery=recovery,
             on_poison=on_poison,
         )
         return keyed(
@@ -110,6 +113,7 @@ class GroupedCausalStream:
         version: str = "1",
         parallelism: int | None = None,
         standby: str | None = None,
+        recovery: str | None = None,
         per: str | None = None,
     ) -> CausalStream:
         """Aggregates, given as PySpark takes them: `agg(f.sum("amount").alias("spent"), f.max("at"))`, `agg({"amount":
@@ -123,6 +127,7 @@ class GroupedCausalStream:
             version=version,
             parallelism=parallelism,
             standby=standby,
+            recovery=recovery,
             per=per,
         )
 
@@ -165,6 +170,7 @@ class GroupedCausalStream:
         version: str = "1",
         parallelism: int | None = None,
         standby: str | None = None,
+        recovery: str | None = None,
         on_poison: str = "fail",
         previous: Previous = None,
         migrate: Callable[[tuple[Any, ...], str], tuple[Any, ...]] | None = None,
@@ -186,6 +192,7 @@ class GroupedCausalStream:
             parallelism,
             ticks=timeoutConf == PROCESSING_TIME,
             standby=standby,
+            recovery=recovery,
             on_poison=on_poison,
             per=covered(per),
         )
@@ -251,6 +258,7 @@ class GroupedCausalStream:
         version: str = "1",
         parallelism: int | None = None,
         standby: str | None = None,
+        recovery: str | None = None,
         on_poison: str = "fail",
         previous: Previous = None,
         migrate: Mapping[str, Callable[[tuple[Any, ...], str], tuple[Any, ...]]] | None = None,
@@ -274,6 +282,7 @@ class GroupedCausalStream:
             parallelism,
             ticks=_processing(timeMode),
             standby=standby,
+            recovery=recovery,
             on_poison=on_poison,
             per=covered(per),
         )
@@ -293,6 +302,7 @@ class GroupedCausalStream:
         version: str = "1",
         parallelism: int | None = None,
         standby: str | None = None,
+        recovery: str | None = None,
         on_poison: str = "fail",
         previous: Previous = None,
         migrate: Mapping[str, Callable[[tuple[Any, ...], str], tuple[Any, ...]]] | None = None,
@@ -306,6 +316,7 @@ class GroupedCausalStream:
             parallelism,
             ticks=_processing(timeMode),
             standby=standby,
+            recovery=recovery,
             on_poison=on_poison,
             per=covered(per),
         )

@@ -142,6 +142,7 @@ class CausalStream(SparksExpressions, FunctionsOfBatches):
         version: str = "1",
         parallelism: int | None = None,
         standby: str | None = None,
+        recovery: str | None = None,
         previous: Mapping[str, tuple[str, str]] | None = None,
     ) -> CausalStream:
         """With a causal stream: the pairs of rows of both with equal columns `on`, whose event times differ by no more
@@ -154,7 +155,7 @@ class CausalStream(SparksExpressions, FunctionsOfBatches):
         DataFrame that is no stream, a function that returns one, or a PyArrow table, and is read when the query starts,
         and again every `refresh`; `how` is inner, left, left_semi or left_anti.
         """
-        binding = Binding(name, version, parallelism, standby=standby)
+        binding = Binding(name, version, parallelism, standby=standby, recovery=recovery)
         if within is None and not isinstance(other, CausalStream):
             from clonos.api.table_join import join_table
 

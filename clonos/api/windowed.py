@@ -78,6 +78,7 @@ class WindowedCausalStream:
         version: str = "1",
         parallelism: int | None = None,
         standby: str | None = None,
+        recovery: str | None = None,
         on_poison: str = "fail",
         previous: Previous = None,
         side_outputs: Mapping[str, Any] | None = None,
@@ -92,7 +93,7 @@ class WindowedCausalStream:
         With a new `version`, `previous={"1": old_fn}` repeats what the old one has begun; `(old_fn, old)` where the
         windows were others, too, `old` being what `.window(...)` had given. Windows that are open end where they would.
         """
-        binding = Binding(name, version, parallelism, standby=standby, on_poison=on_poison)
+        binding = Binding(name, version, parallelism, standby=standby, recovery=recovery, on_poison=on_poison)
         zone = zone_of(self._stream.timezone)
 
         def contents(functions: tuple[Any, ...]) -> ContentsFactory:
@@ -112,6 +113,7 @@ class WindowedCausalStream:
         version: str = "1",
         parallelism: int | None = None,
         standby: str | None = None,
+        recovery: str | None = None,
         on_poison: str = "fail",
         previous: Previous = None,
         side_outputs: Mapping[str, Any] | None = None,
@@ -121,7 +123,7 @@ class WindowedCausalStream:
         first), `finish(key, window, kept, ctx)` the output rows. Sessions need `merge(one, other)`, too: what is kept
         of two that a row has made one, the earlier one first. `previous={"1": (old_add, old_finish, old_merge)}`.
         """
-        binding = Binding(name, version, parallelism, standby=standby, on_poison=on_poison)
+        binding = Binding(name, version, parallelism, standby=standby, recovery=recovery, on_poison=on_poison)
         functions = (add, finish) if merge is None else (add, finish, merge)
         return self._then(functions, _adding_up, output, binding, previous, side_outputs, late)
 
@@ -132,6 +134,7 @@ class WindowedCausalStream:
         version: str = "1",
         parallelism: int | None = None,
         standby: str | None = None,
+        recovery: str | None = None,
         previous: Mapping[str, WindowedCausalStream] | None = None,
         late: str | None = None,
     ) -> CausalStream:
@@ -150,6 +153,7 @@ class WindowedCausalStream:
             version=version,
             parallelism=parallelism,
             standby=standby,
+            recovery=recovery,
             late=late,
         )
 
@@ -160,6 +164,7 @@ class WindowedCausalStream:
         version: str = "1",
         parallelism: int | None = None,
         standby: str | None = None,
+        recovery: str | None = None,
         previous: Mapping[str, WindowedCausalStream] | None = None,
         late: str | None = None,
     ) -> CausalStream:
@@ -183,6 +188,7 @@ class WindowedCausalStream:
             version=version,
             parallelism=parallelism,
             standby=standby,
+            recovery=recovery,
             late=late,
         )
 
@@ -197,12 +203,20 @@ class WindowedCausalStream:
         version: str,
         parallelism: int | None,
         standby: str | None,
+        recovery: str | None,
         late: str | None,
     ) -> CausalStream:
         """`aggregate` with functions of the library's own, the same in all versions: of older ones only the windows are
         given."""
         binding = Binding.after(
-            called, name, version, parallelism, ticks=False, standby=standby, on_poison="fail"
+            called,
+            name,
+            version,
+            parallelism,
+            ticks=False,
+            standby=standby,
+            recovery=recovery,
+            on_poison="fail",
         )
         with_functions = {each: (*functions, old) for each, old in (previous or {}).items()}
         return self._then(functions, _adding_up, output, binding, with_functions or None, None, late)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 from tqdm import tqdm
 
@@ -19,12 +20,13 @@ from clonos.sim.models.diagram import drawn
 from clonos.sim.models.execution import Identity
 from clonos.sim.models.expectations import show
 from clonos.sim.plan import Plan, draw_plan, draw_storm
-from clonos.sim.rollback_plan import rolled_back
+from clonos.sim.rollback_plan import mixed, rolled_back
 from clonos.sim.run import Report, run as run_plan
 from clonos.sim.shrink import shrink
 
 BATCH = 200
 STDOUT = Path("-")
+_MIXED: Final = "mixed"
 _MODELS = frozenset(identity.value for identity in Identity)
 
 
@@ -36,9 +38,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--storm", action="store_true", help="many more faults in each run")
     parser.add_argument(
         "--recovery",
-        choices=[kind.value for kind in RecoveryKind] + [identity.value for identity in Identity],
+        choices=[kind.value for kind in RecoveryKind] + [_MIXED] + [identity.value for identity in Identity],
         default=RecoveryKind.CAUSAL.value,
-        help="which recovery the runs have; all but causal ones are in real time. lineage, counters and "
+        help="which recovery the runs have; all but causal ones are in real time. mixed: some "
+        "operators have eager checkpoints, others uncoordinated ones. lineage, counters and "
         "channel_counters are small models of simpler ones: of these every execution is looked at, and --draw shows "
         "which breaks them. recorded is what causal logging adds to the last of them",
     )
@@ -108,12 +111,18 @@ def run_model(identity: Identity, draw: Path | None) -> int:
 def drawn_by(arguments: argparse.Namespace) -> Callable[[int], Plan]:
     """How a seed becomes a plan."""
     drawn = wide_storm if arguments.storm else wide_plan
+    if arguments.recovery == _MIXED:
+        return partial(_mixed, drawn)
     recovery = RecoveryKind(arguments.recovery)
     return drawn if recovery.repeats else partial(_rolled_back, drawn, recovery)
 
 
 def _rolled_back(drawn: Callable[[int], Plan], recovery: RecoveryKind, seed: int) -> Plan:
     return rolled_back(drawn(seed), recovery)
+
+
+def _mixed(drawn: Callable[[int], Plan], seed: int) -> Plan:
+    return mixed(drawn(seed))
 
 
 def wide_plan(seed: int) -> Plan:
@@ -144,6 +153,11 @@ def run_storm(seed: int) -> Report:
 def run_rolled_back(recovery: RecoveryKind, seed: int) -> Report:
     """That of a seed in all dimensions, with a recovery that repeats nothing."""
     return run_drawn(partial(_rolled_back, wide_plan, recovery), seed)
+
+
+def run_mixed(seed: int) -> Report:
+    """The same with eager checkpoints of some operators, and uncoordinated ones of others."""
+    return run_drawn(partial(_mixed, wide_plan), seed)
 
 
 def run_seeds(arguments: argparse.Namespace) -> Iterator[Report]:

@@ -46,7 +46,7 @@ class Coordinator(QueryCoordinator):
 
     def __init__(self, world: World, driver: Driver) -> None:
         topology = world.plan.dataflow.topology
-        super().__init__(topology, is_realtime=world.plan.realtime, recovery=world.plan.recovery)
+        super().__init__(topology, is_realtime=world.plan.realtime, recoveries=world.recoveries)
         self._rounds: Progress | None = None
         self.channels = Channels(world, driver)
         self._records = CommitRecords(Commits(world), topology)

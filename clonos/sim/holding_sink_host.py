@@ -12,7 +12,6 @@ from clonos.protocol.fence import Fence, Generation
 from clonos.protocol.ids import Epoch
 from clonos.protocol.line.recovery_line import RecoveryLine, Resume
 from clonos.protocol.line.snapshot_name import Since, SnapshotName
-from clonos.protocol.recovery.choice import instance_policy, senders_of
 from clonos.protocol.recovery.rollback.held_output import SinkCheckpoint
 from clonos.protocol.recovery.rollback.rounds import StoredRound
 from clonos.protocol.recovery.uncoordinated.independent_checkpoints import own_limits
@@ -37,9 +36,8 @@ class HoldingSinkHost(SinkHost, HoldingSinkPorts[SinkSnapshot]):
 
     def _new_session(self, name: str) -> SinkSession:
         plan, origin = self._world.plan, self._replica.origin
-        senders = senders_of(plan.dataflow.topology, origin.node)
         limits = own_limits(origin, plan.round_interval)
-        return HoldingSinkSession(name, origin, self, instance_policy(plan.recovery, senders), limits)
+        return HoldingSinkSession(name, origin, self, self._world.instance_policy(origin.node), limits)
 
     @property
     def snapshots(self) -> SinkSnapshots:

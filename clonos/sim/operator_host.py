@@ -32,7 +32,6 @@ from clonos.protocol.ports import InstancePorts
 from clonos.protocol.recovery.causal.causal_log import Segment
 from clonos.protocol.recovery.causal.own_log import Writer
 from clonos.protocol.recovery.causal.retrieval import OpenedLog, Recovered
-from clonos.protocol.recovery.choice import instance_policy, senders_of
 from clonos.protocol.recovery.marker import Round
 from clonos.protocol.recovery.quarantine import CandidateRecord
 from clonos.protocol.recovery.rollback.rounds import StoredRound
@@ -95,7 +94,7 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
             self._node.name,
             replica.origin,
             self,
-            instance_policy(world.plan.recovery, senders_of(world.plan.dataflow.topology, self._node.number)),
+            world.instance_policy(self._node.number),
             may_have_moved=world.may_have_moved,
             crash_marks=CrashMarks(marks, start=world.driver.name, pid=replica.number),
             snapshot_limits=ALWAYS_DUE,

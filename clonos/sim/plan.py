@@ -13,6 +13,7 @@ from random import Random
 
 from clonos.protocol.ids import NodeId
 from clonos.protocol.recovery.causal.delta_journal import FULL
+from clonos.protocol.recovery.recoveries import Recoveries
 from clonos.protocol.recovery.recovery_kind import RecoveryKind
 from clonos.sim.dataflow import Dataflow, draw_dataflow
 
@@ -158,7 +159,13 @@ class Plan:
     other_sinks: SinkKind | None = None  # of the other ones; None: as the first
     late_trims: bool = False  # pages of a truncation reach the sinks late, twice, or not at all
     recovery: RecoveryKind = RecoveryKind.CAUSAL
+    own_recoveries: tuple[tuple[NodeId, RecoveryKind], ...] = ()  # of operators that have another one
     round_interval: float = 0.01  # seconds
+
+    @property
+    def recoveries(self) -> Recoveries:
+        """Of its operators and sinks."""
+        return Recoveries.of(self.dataflow.topology, self.recovery, dict(self.own_recoveries))
 
     @property
     def sink_kinds(self) -> dict[NodeId, SinkKind]:

@@ -88,7 +88,8 @@ class Replica(Process):
     def _made(self, *, sink: bool) -> OperatorHost | SinkHost:
         if not sink:
             return OperatorHost(self.world, self)
-        return (SinkHost if self.world.plan.recovery.replaces else HoldingSinkHost)(self.world, self)
+        holds = self.world.recoveries.holds(self.origin.node)
+        return (HoldingSinkHost if holds else SinkHost)(self.world, self)
 
     def launch(self) -> None:
         self.begin(self._run())

@@ -6,7 +6,9 @@ from dataclasses import replace
 from random import Random
 from typing import Final
 
+from clonos.protocol.ids import NodeId
 from clonos.protocol.recovery.recovery_kind import RecoveryKind
+from clonos.protocol.topology import NodeKind
 from clonos.sim.plan import Fault, Plan, SinkKind
 
 _MEANINGLESS: Final = frozenset(
@@ -32,6 +34,15 @@ _MEANINGLESS: Final = frozenset(
 _BEYOND_CALLS: Final = frozenset({Fault.CHECKPOINT_OLDER, Fault.PROGRAM_CHANGED})
 """A call under way takes effect after a start from an older copy, or of another program, has looked at what is visible
 (docs/limits.md)."""
+
+
+def mixed(plan: Plan) -> Plan:
+    """The same with uncoordinated checkpoints, and eager ones of some operators."""
+    plan = rolled_back(plan, RecoveryKind.UNCOORDINATED)
+    rng = Random(f"{plan.seed}/mixed")
+    operators = [node.number for node in plan.dataflow.topology.nodes if node.kind is NodeKind.OPERATOR]
+    eager = [NodeId(number) for number in operators if rng.random() < 0.5] or [NodeId(rng.choice(operators))]
+    return replace(plan, own_recoveries=tuple((number, RecoveryKind.EAGER) for number in eager))
 
 
 def rolled_back(plan: Plan, recovery: RecoveryKind) -> Plan:

@@ -12,8 +12,10 @@ from clonos.errors import StorageUnavailable
 from clonos.protocol.counters import LAST_LONG
 from clonos.protocol.destination import destination
 from clonos.protocol.fence import Generation
-from clonos.protocol.ids import Epoch, LogOffset, Origin
+from clonos.protocol.ids import Epoch, LogOffset, NodeId, Origin
 from clonos.protocol.recovery.causal.holding import HolderReply
+from clonos.protocol.recovery.choice import instance_policy, senders_of
+from clonos.protocol.recovery.policy import InstancePolicy
 from clonos.protocol.recovery.rollback.rounds import Rounds, StoredRound
 from clonos.protocol.roles.instance_moves import may_have_moved
 from clonos.protocol.source_channels import ChannelNumbers
@@ -94,6 +96,7 @@ class World:
 
     def __init__(self, plan: Plan, *, tracing: bool = False) -> None:
         self.plan = plan
+        self.recoveries = plan.recoveries
         self.choices = Choices(plan.seed)
         self.kernel = Kernel()
         self.ways = Partitions(self.kernel)
@@ -291,6 +294,14 @@ class World:
                 "leadership", f"start {generation} is {self.starts[generation]}'s and {driver.name}'s"
             )
         self.starts[generation] = self.told[generation] = driver.name
+
+    def instance_policy(self, node: NodeId) -> InstancePolicy:
+        """Of an instance of a node, in a new process."""
+        return instance_policy(
+            self.recoveries.by_node[node],
+            senders_of(self.plan.dataflow.topology, node),
+            goes_back=node in self.recoveries.goes_back,
+        )
 
     def check_told(self, generation: Generation) -> None:
         """A replica runs the function of the driver in whose start it is."""

@@ -31,6 +31,7 @@ from clonos.protocol.fence import NO_GENERATION, Generation
 from clonos.protocol.ids import NO_EPOCH, NO_OUTPUT, Epoch, Origin, OutputNumber, epoch_before
 from clonos.protocol.line.commit_record import CommitRecord
 from clonos.protocol.line.unrecorded_commit import UnrecordedCommit
+from clonos.protocol.recovery.recoveries import Recoveries
 from clonos.protocol.recovery.recovery_kind import RecoveryKind
 from clonos.protocol.source_channels import ChannelNumbers
 from clonos.protocol.topology import Topology
@@ -49,6 +50,8 @@ PLACE = "place"
 TOPICS = "topics"
 COMMITS = "commits"  # Spark's own, as are its offsets
 _NUMBERS_BITS_BEFORE = 44
+_RECOVERY = "recovery"
+_RECOVERIES = "recoveries"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +70,12 @@ class Checkpoint:
         filesystem, root = resolve(self.location)
         self._root = Folder(filesystem, root, tag="spark")
         self._folder = Folder(filesystem, f"{root}/clonos", tag=f"driver-{uuid.uuid4().hex}")
+        self._chosen: Mapping[str, Any] | None = None  # the recoveries of the query that has been opened
 
-    def open(self, topology: Topology, recovery: RecoveryKind = RecoveryKind.CAUSAL) -> str:
-        """The query's id: the one kept here, or a new one. Raises CheckpointMismatch."""
+    def open(self, topology: Topology, recoveries: Recoveries | None = None) -> str:
+        """The query's id: the one kept here, or a new one. Without `recoveries` all have causal logging. Raises
+        CheckpointMismatch."""
+        recoveries = recoveries or Recoveries.of(topology, RecoveryKind.CAUSAL)
         said = self._read(QUERY)
         if said is None:
             if self._has_spark_log():
@@ -80,25 +86,42 @@ class Checkpoint:
                     "query shows every row again",
                 )
             query = uuid.uuid4().hex
-            self._bind(query, History.of(topology), recovery)
+            self._bind(query, History.of(topology), _chosen(topology, recoveries))
             return query
-        self._check_recovery(recovery)
+        self._check_recoveries(topology, recoveries)
+        self._chosen = _chosen(topology, recoveries)
         found: str = self._query()["query"]
         return found
 
     def recovery(self) -> RecoveryKind:
         """Of the query that has begun over it. Before there was a choice it was causal logging."""
-        return RecoveryKind(self._query().get("recovery", RecoveryKind.CAUSAL.value))
+        return RecoveryKind(self._query().get(_RECOVERY, RecoveryKind.CAUSAL.value))
 
-    def _check_recovery(self, wanted: RecoveryKind) -> None:
+    def _check_recoveries(self, topology: Topology, wanted: Recoveries) -> None:
         """What one recovery keeps in a checkpoint, another one does not look for. Raises CheckpointMismatch."""
         begun = self.recovery()
-        if begun is not wanted:
+        if begun is not wanted.default:
             raise CheckpointMismatch(
                 f"the query in {self.location} began with spark.clonos.recovery={begun.value}, and is now to go on "
-                f"with {wanted.value}",
+                f"with {wanted.default.value}",
                 hint=f"Set spark.clonos.recovery={begun.value}, or begin anew with a new checkpoint and a new sink",
             )
+        before = self._own_recoveries()
+        for node in self.history().bindings[-1].program.nodes:
+            was = before.get(node.name, begun)
+            now = wanted.by_name(topology).get(node.name, was)
+            if was is not now:
+                raise CheckpointMismatch(
+                    f"{node.name!r} of the query in {self.location} began with recovery={was.value}, and is now to go "
+                    f"on with {now.value}",
+                    hint="Give operators the recoveries that they began with (a sink has those of the operators before "
+                    "it), or begin anew with a new checkpoint and a new sink",
+                )
+
+    def _own_recoveries(self) -> dict[str, RecoveryKind]:
+        """Where they are not all the same, of operators and sinks by name."""
+        said: dict[str, str] = self._query().get(_RECOVERIES, {})
+        return {name: RecoveryKind(value) for name, value in said.items()}
 
     def _has_spark_log(self) -> bool:
         return "metadata" in self._root.sizes("") or bool(self._root.sizes(COMMITS))
@@ -129,13 +152,13 @@ class Checkpoint:
     def bind(self, history: History) -> None:
         """From now on these are the programs."""
         if history.to_document() != self.history().to_document():
-            self._bind(self._query()["query"], history, self.recovery())
+            said = self._query()
+            before = {name: said[name] for name in (_RECOVERY, _RECOVERIES) if name in said}
+            self._bind(said["query"], history, before if self._chosen is None else self._chosen)
 
-    def _bind(self, query: str, history: History, recovery: RecoveryKind) -> None:
+    def _bind(self, query: str, history: History, chosen: Mapping[str, Any]) -> None:
         last = history.bindings[-1].program.to_document()
-        body = {"query": query, "topology": last, "history": history.to_document()}
-        if recovery is not RecoveryKind.CAUSAL:
-            body["recovery"] = recovery.value
+        body = {"query": query, "topology": last, "history": history.to_document(), **chosen}
         self._folder.write(QUERY, sealed(body))
 
     def is_causal(self) -> bool:
@@ -365,3 +388,13 @@ def checkpoint_at(location: str) -> Checkpoint:
 def _is_whole(said: bytes) -> bool:
     """Whether one of Spark's files is whole: a line with a version first, and text behind it."""
     return said.startswith(b"v") and b"\0" not in said
+
+
+def _chosen(topology: Topology, recoveries: Recoveries) -> dict[str, Any]:
+    """As it is written down: nothing of causal logging, and single ones where they are not all the same."""
+    chosen: dict[str, Any] = {}
+    if recoveries.default is not RecoveryKind.CAUSAL:
+        chosen[_RECOVERY] = recoveries.default.value
+    if len(set(recoveries.by_node.values())) > 1:
+        chosen[_RECOVERIES] = {name: kind.value for name, kind in recoveries.by_name(topology).items()}
+    return chosen

@@ -52,8 +52,8 @@ class Commits:
         *,
         sinks_hold: bool = False,
     ) -> None:
-        """`fit` gives Spark's offsets as Spark expects them of this program; `sinks_hold` whether sinks hold output
-        until it may be seen."""
+        """`fit` gives Spark's offsets as Spark expects them of this program; `sinks_hold` whether some sink holds
+        output until it may be seen."""
         self._sinks_hold = sinks_hold
         self._checkpoint = checkpoint
         self._topology = topology

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import combinations
 from typing import Any
 
@@ -26,6 +26,7 @@ from clonos.operators.types import arrow_schema
 from clonos.protocol.engine.channel_watermarks import EventInput
 from clonos.protocol.ids import NODE_BITS, NODE_MAX, NodeId
 from clonos.protocol.recovery.choice import senders_of
+from clonos.protocol.recovery.recoveries import Recoveries
 from clonos.protocol.side_output import MAIN, OutputName
 from clonos.protocol.topology import Node, NodeKind, SecondInput, Topology
 from clonos.protocol.versions.upgrade import History
@@ -67,7 +68,7 @@ from clonos.spark.plugin_stages import (
     stage as plugin_stage,
     ticking,
 )
-from clonos.spark.recovery_choice import check_recovery
+from clonos.spark.recovery_choice import check_recovery, own_recoveries
 from clonos.spark.settings import Settings
 from clonos.spark.types import check_intervals, quoted
 from clonos.storage.table_versions import TableVersions
@@ -252,15 +253,14 @@ class Compiled:
 
     def check_recovery(self, *, realtime: bool) -> None:
         """Raises QueryDefinitionError where the query asks for what its recovery does not offer."""
-        settings = self._settings
-        check_recovery(
-            settings.recovery,
-            self._nodes,
-            self._sinks,
-            standby=settings.standby,
-            on_gap=settings.on_gap,
-            realtime=realtime,
-        )
+        holding = [sink for sink in self._sinks if self.recoveries.holds(self._numbers[id(sink)])]
+        check_recovery(self._settings, self._nodes, holding, realtime=realtime)
+
+    @cached_property
+    def recoveries(self) -> Recoveries:
+        """Of the operators and the sinks."""
+        own = own_recoveries({self._numbers[id(node)]: node for node in self._nodes})
+        return Recoveries.of(self.topology(), self._settings.recovery, own)
 
     def has_standbys(self) -> bool:
         return any(isinstance(node, OperatorPlan) and self._has_standby(node) for node in self._nodes)
@@ -420,7 +420,8 @@ class Compiled:
                 input=arrow_schema(sink.input),
                 zone=self._zone,
                 sink=sink.sink,
-                recovery=self._settings.recovery,
+                recovery=self.recoveries.by_node[number],
+                goes_back=number in self.recoveries.goes_back,
                 senders=self._senders(sink),
             )
             specs[number] = self._pickled(spec, name)
@@ -449,7 +450,8 @@ class Compiled:
             ),
             depth=self._settings.depth,
             recording=self._settings.recording,
-            recovery=self._settings.recovery,
+            recovery=self.recoveries.by_node[number],
+            goes_back=number in self.recoveries.goes_back,
             senders=self._senders(node),
             schedule=history.schedule(number) if history is not None else None,
         )

@@ -96,7 +96,7 @@ class Coordinator(QueryCoordinator):
         for the services of replica servers, where the settings say so; `same_source`: a source that is at another place
         has the same records; `numbering` is the Java class at which tasks ask for numbers of channels."""
         topology = compiled.topology(realtime=realtime)
-        super().__init__(topology, is_realtime=realtime, recovery=settings.recovery)
+        super().__init__(topology, is_realtime=realtime, recoveries=compiled.recoveries)
         self._numbering = numbering
         self._compiled = compiled
         self._settings = settings
@@ -144,7 +144,7 @@ class Coordinator(QueryCoordinator):
             raise
 
     def _begin(self) -> None:
-        self.query = self._checkpoint.open(self._topology, self._recovery)
+        self.query = self._checkpoint.open(self._topology, self._recoveries)
         # Another query is told so, before it matters what the checkpoint and this query's sink know of each other.
         if why := another_query(self._checkpoint.history(), self._topology, same_source=self._same_source):
             raise why
@@ -156,7 +156,7 @@ class Coordinator(QueryCoordinator):
             self._topology,
             self._sinks,
             self._fitted,
-            sinks_hold=not self._recovery.replaces,
+            sinks_hold=not self._recoveries.replace,
         )
         self._records = CommitRecords(self._commits, self._topology)
         self.data = data_directory(self._checkpoint.location, self.query, self._settings)

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from clonos.errors import QueryDefinitionError
 from clonos.operators.expressions.tree import Derivation
+from clonos.protocol.recovery.recovery_kind import RecoveryKind
 from clonos.protocol.side_output import MAIN, OutputName
 
 OperatorFactory: TypeAlias = Callable[[pa.Schema, str], Callable[[], Any]]
@@ -73,6 +74,7 @@ class Binding:
     named: bool = True  # by the user; otherwise the compiler numbers operators that share the name
     ticks: bool = False  # it has processing-time timers, which want to fire also while nothing arrives
     standby: str | None = None  # of each instance: see STANDBY; None: as the setting has it
+    recovery: str | None = None  # see RecoveryKind; None: as the setting has it
     on_poison: str = "fail"  # what becomes of a record that ends every process: see POLICIES
     gathers: bool = False  # an epoch's records, which are processed at its end
 
@@ -86,6 +88,11 @@ class Binding:
             raise QueryDefinitionError(
                 f"operator {name!r} has standby={self.standby!r}",
                 hint="Say 'none', 'passive' (it goes from snapshot to snapshot) or 'hot' (it does as the replica does)",
+            )
+        if self.recovery not in (None, *(kind.value for kind in RecoveryKind)):
+            raise QueryDefinitionError(
+                f"operator {name!r} has recovery={self.recovery!r}",
+                hint=f"Say one of {', '.join(kind.value for kind in RecoveryKind)}",
             )
         if self.on_poison not in POLICIES:
             raise QueryDefinitionError(
@@ -108,18 +115,19 @@ class Binding:
         *,
         ticks: bool,
         standby: str | None,
+        recovery: str | None,
         on_poison: str,
         per: str = "bundle",
     ) -> Binding:
         """With the name given, or one after the function or class, or what else is `what`."""
         gathers = per == "batch"
         if name is not None:
-            return cls(name, version, parallelism, True, ticks, standby, on_poison, gathers)
+            return cls(name, version, parallelism, True, ticks, standby, recovery, on_poison, gathers)
         while isinstance(what, partial):
             what = what.func
         derived = what if isinstance(what, str) else getattr(what, "__name__", None) or type(what).__name__
         name = derived.strip("<>") or "operator"
-        return cls(name, version, parallelism, False, ticks, standby, on_poison, gathers)
+        return cls(name, version, parallelism, False, ticks, standby, recovery, on_poison, gathers)
 
 
 class EventTime(NamedTuple):

@@ -88,6 +88,8 @@ class Run:
     settings: dict[str, str] = field(default_factory=dict)  # spark.clonos.*, without the prefix
     patience: float = 30.0
     on_poison: str = "fail"  # of the first operator
+    first_recovery: str | None = None  # None: that of the query
+    second_recovery: str | None = None
     passed_over: tuple[str, ...] = ()  # ids of records that are to end in letters
     all_fire: bool = True  # whether the end is awaited until every fault has fired
     goes_on: bool = False  # whether there is more input, beyond `count`, until the end is awaited
@@ -190,10 +192,17 @@ class Run:
                 name="first",
                 parallelism=self.parallelism,
                 on_poison=self.on_poison,
+                recovery=self.first_recovery,
                 **self.upgrade,
             )
             .groupBy("bucket")
-            .process(self.second, SECOND, name="second", parallelism=self.parallelism)
+            .process(
+                self.second,
+                SECOND,
+                name="second",
+                parallelism=self.parallelism,
+                recovery=self.second_recovery,
+            )
             .writeStream.to(self.sink())
             .option("checkpointLocation", self.location or str(self.checkpoint))
             .option("clonos.faults", self.faults)

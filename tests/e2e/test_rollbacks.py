@@ -17,19 +17,24 @@ EPOCH_SECONDS = 5
 STRIKING_SECONDS = 60.0
 SETTINGS = {"recovery.interval": "300ms", "restart.limit": "100"}
 RECOVERIES = ("coordinated", "uncoordinated", "eager")
+MIXED = {"eager, then uncoordinated": ("eager", None), "uncoordinated, then eager": (None, "eager")}
+"""Of the two operators: where they have not that of the query."""
 
 
 def steady(base: Path, recovery: str) -> Run:
+    first, second = MIXED.get(recovery, (None, None))
     return Run(
         base,
         mode="realtime",
         goes_on=True,
         trigger={"realTime": f"{EPOCH_SECONDS} seconds"},
-        settings={**SETTINGS, "recovery": recovery},
+        settings={**SETTINGS, "recovery": "uncoordinated" if recovery in MIXED else recovery},
+        first_recovery=first,
+        second_recovery=second,
     )
 
 
-@pytest.mark.parametrize("recovery", RECOVERIES)
+@pytest.mark.parametrize("recovery", (*RECOVERIES, *MIXED))
 def test_output_is_exact_although_processes_are_killed(spark: Any, tmp_path: Path, recovery: str) -> None:
     """Those of operators and of a sink, one after the other, each when more has been seen."""
     setup = steady(tmp_path, recovery)
@@ -44,7 +49,7 @@ def test_output_is_exact_although_processes_are_killed(spark: Any, tmp_path: Pat
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("recovery", RECOVERIES)
+@pytest.mark.parametrize("recovery", (*RECOVERIES, *MIXED))
 @pytest.mark.parametrize("seed", range(20))
 def test_minutes_of_random_strikes(spark: Any, tmp_path: Path, seed: int, recovery: str) -> None:
     """Processes of operators and of the sink, and the replica server, killed or stopped for a while."""

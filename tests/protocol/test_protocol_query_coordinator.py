@@ -22,6 +22,8 @@ from clonos.protocol.line.final_snapshot import FinalSnapshot, FinalSnapshots
 from clonos.protocol.line.recovery_line import Point, RecoveryLine
 from clonos.protocol.line.snapshot_name import SnapshotName
 from clonos.protocol.line.unrecorded_commit import UnrecordedCommit
+from clonos.protocol.recovery.recoveries import Recoveries
+from clonos.protocol.recovery.recovery_kind import RecoveryKind
 from clonos.protocol.roles.commit_records import CommitRecords
 from clonos.protocol.roles.query_coordinator import QueryCoordinator
 from clonos.protocol.roles.steps import Steps, carry_out
@@ -70,7 +72,7 @@ class Recorded(QueryCoordinator):
     """Writes down what it is asked to do; the checkpoint and the sinks are in memory."""
 
     def __init__(self, *, is_realtime: bool = False) -> None:
-        super().__init__(CHAIN, is_realtime=is_realtime)
+        super().__init__(CHAIN, is_realtime=is_realtime, recoveries=Recoveries.of(CHAIN, RecoveryKind.CAUSAL))
         self.done: list[str] = []
         self.highest = 0
         self.spark_committed = -1

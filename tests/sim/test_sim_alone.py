@@ -14,7 +14,7 @@ import pytest
 from clonos.protocol.line.recovery_line import RecoveryLine
 from clonos.protocol.recovery.recovery_kind import RecoveryKind
 from clonos.protocol.roles import operator_session
-from clonos.sim.command import run_rolled_back
+from clonos.sim.command import run_mixed, run_rolled_back
 from clonos.sim.coordinator import Coordinator
 from clonos.sim.plan import draw_plan
 from clonos.sim.rollback_plan import rolled_back
@@ -23,16 +23,13 @@ from clonos.sim.run import Report, run
 FEW = 150
 PROCESSES = min(os.cpu_count() or 1, 4)
 KINDS: Final = (RecoveryKind.UNCOORDINATED, RecoveryKind.EAGER)
+RUNS: Final = {**{kind.value: partial(run_rolled_back, kind) for kind in KINDS}, "mixed": run_mixed}
 
 
-def runs(kind: RecoveryKind) -> Callable[[int], Report]:
-    return partial(run_rolled_back, kind)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_seed_is_right(kind: RecoveryKind) -> None:
+@pytest.mark.parametrize("runs", RUNS.values(), ids=RUNS)
+def test_every_seed_is_right(runs: Callable[[int], Report]) -> None:
     with ProcessPoolExecutor(PROCESSES) as pool:
-        reports = list(pool.map(runs(kind), range(FEW), chunksize=10))
+        reports = list(pool.map(runs, range(FEW), chunksize=10))
     wrong = [str(report) for report in reports if not report.right]
     assert not wrong, "\n".join(wrong)
     assert sum(report.outcome == "exact" for report in reports) > 0.9 * FEW
@@ -74,8 +71,8 @@ def test_lines_cut_through_what_is_under_way(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("kind", KINDS)
-def test_many_seeds_are_right(kind: RecoveryKind) -> None:
+@pytest.mark.parametrize("runs", RUNS.values(), ids=RUNS)
+def test_many_seeds_are_right(runs: Callable[[int], Report]) -> None:
     with ProcessPoolExecutor(os.cpu_count()) as pool:
-        for report in pool.map(runs(kind), range(FEW, 100_000), chunksize=25):
+        for report in pool.map(runs, range(FEW, 100_000), chunksize=25):
             assert report.right, str(report)

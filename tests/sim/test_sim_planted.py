@@ -20,6 +20,7 @@ from planted_incarnation import STARTING
 from planted_ingestion import INGESTION
 from planted_leaders import LEADERS
 from planted_line import RESUMING
+from planted_mixed import MIXED
 from planted_poison import POISON
 from planted_programs import CHANGING
 from planted_sinks import SINKS
@@ -57,6 +58,7 @@ PLANTED = {
     **COORDINATED,
     **UNCOORDINATED,
     **EAGER,
+    **MIXED,
 }
 
 

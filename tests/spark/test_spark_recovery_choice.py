@@ -182,6 +182,64 @@ def test_a_checkpoint_that_is_damaged_is_named_where_nothing_stands_in_for_it(pl
     assert query.restarts == []
 
 
+def test_one_operator_may_have_another_recovery_and_the_sinks_have_that_of_the_operators_before_them(
+    place: Place, tmp_path: Path
+) -> None:
+    """What only operators of eager checkpoints have made is seen at once, other rows when no failure leads behind."""
+    place.spark.conf.set("spark.clonos.recovery", "uncoordinated")
+    place.spark.conf.set("spark.clonos.recovery.interval", "1h")
+    soon, later = (clonos.sinks.jsonl(path, durable=False) for path in (place.output, tmp_path / "later"))
+
+    def start(recovery: str) -> Any:
+        place.stop()
+        first = place.causal(SCHEMA).groupBy("k").process(total, OUT, name="first", recovery=recovery)
+        second = first.select("k", "n").groupBy("k").process(total, OUT, name="second")
+        writer = first.writeStream.to(soon, name="soon").to(later, name="later", stream=second)
+        writer = writer.option("checkpointLocation", str(place.checkpoint)).trigger(realTime="1 hour")
+        place.query = writer.start()
+        return place.query
+
+    query = start("eager")
+    for number in range(2):
+        place.write([{"k": "a", "n": 10 * number + at} for at in range(10)])
+        place.await_rows(10 * (number + 1))
+        for instance in range(2):
+            place.kill(2, instance)
+    with pytest.raises(
+        CheckpointMismatch, match=r"'(first|soon)'.*with recovery=eager.*Give operators the recov"
+    ):
+        start("uncoordinated")
+    query = start("eager")  # as the hint says
+    place.write([{"k": "a", "n": at} for at in range(20, 30)])
+    assert sorted(row["n"] for row in place.await_rows(30)) == list(range(30))
+    assert query.restarts == []
+    shown = sum(path.stat().st_size for path in (tmp_path / "later").glob("*.jsonl"))
+    assert shown == 0, "the epoch has not committed, nor has `second` taken a checkpoint"
+
+
+@pytest.mark.parametrize("recovery", ["causal", "coordinated"])
+def test_recoveries_that_leave_something_else_in_a_checkpoint_do_not_go_together(
+    place: Place, recovery: str
+) -> None:
+    place.spark.conf.set("spark.clonos.recovery", recovery)
+    with pytest.raises(
+        QueryDefinitionError, match=r"'total' has recovery='eager'.*Set spark.clonos.recovery to unc"
+    ):
+        place.start(totals(place, recovery="eager"), "realtime")
+    place.spark.conf.set("spark.clonos.recovery", "uncoordinated")  # as the hint says
+    place.spark.conf.set("spark.clonos.recovery.interval", "100ms")
+    place.write([{"k": "a", "n": 1}])
+    place.start(totals(place, recovery="eager"), "realtime")
+    place.await_rows(1)
+
+
+def test_a_recovery_that_there_is_not_is_refused(place: Place) -> None:
+    with pytest.raises(
+        QueryDefinitionError, match=r"'total' has recovery='luck'.*Say one of causal, coordinated"
+    ):
+        totals(place, recovery="luck")
+
+
 def test_micro_batch_has_causal_logging(coordinated: Place) -> None:
     place = coordinated
     with pytest.raises(QueryDefinitionError, match=r"is for real time.*Call .trigger\(realTime"):

@@ -14,8 +14,9 @@ from clonos.protocol.recovery.recovery_kind import RecoveryKind
 class AsItComes(InstancePolicy):
     """See the module."""
 
-    def __init__(self, kind: RecoveryKind) -> None:
+    def __init__(self, kind: RecoveryKind, *, goes_back: bool) -> None:
         self.kind = kind
+        self.goes_back = goes_back
 
     def begin_epoch(self) -> None:
         """Nothing is kept here."""

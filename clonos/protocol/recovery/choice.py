@@ -12,9 +12,11 @@ from clonos.protocol.recovery.recovery_kind import RecoveryKind
 from clonos.protocol.topology import NodeKind, Topology
 
 
-def instance_policy(kind: RecoveryKind, senders: Collection[int]) -> InstancePolicy:
+def instance_policy(kind: RecoveryKind, senders: Collection[int], *, goes_back: bool) -> InstancePolicy:
     """Of an instance in a new process. `senders` are the channels from other instances."""
-    return Alignment(senders) if kind is RecoveryKind.COORDINATED else AsItComes(kind)
+    if kind is RecoveryKind.COORDINATED:
+        return Alignment(senders)
+    return AsItComes(kind, goes_back=goes_back)
 
 
 def senders_of(topology: Topology, node: NodeId) -> frozenset[int]:

@@ -28,9 +28,11 @@ Decision: TypeAlias = Bundle | Checkpoint
 
 
 class InstancePolicy(ABC):
-    """Of one instance in one process. What all instances of a recovery have in common, its `kind` says."""
+    """Of one instance in one process. What all instances of a recovery have in common, its `kind` says. `goes_back`:
+    a line may lie before the newest checkpoints that it has taken alone, so the driver says which of them are kept."""
 
     kind: RecoveryKind
+    goes_back: bool = False
 
     @abstractmethod
     def begin_epoch(self) -> None:

@@ -46,8 +46,8 @@ class RecoveryKind(Enum):
 
     @property
     def begins_at_older_ones(self) -> bool:
-        """Whether a line may lie before the newest checkpoints that an instance has taken alone, so that the driver
-        says which of them are kept."""
+        """Whether a line may lie before the newest checkpoints that an instance has taken alone, and before those of
+        instances behind it (`recoveries.goes_back`)."""
         return self is RecoveryKind.UNCOORDINATED
 
     @property

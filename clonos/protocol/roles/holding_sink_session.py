@@ -120,7 +120,7 @@ class HoldingSinkSession(SinkSession, Generic[S]):
             yield from self._carry_out(self._policy.begin_round(self._rounds.open))
         if self._is_there:
             safe = self._rounds.safe_for(self._origin)
-            if self._policy.kind.begins_at_older_ones and safe.epoch == self.request.epoch:
+            if self._policy.goes_back and safe.epoch == self.request.epoch:
                 self._holding.snapshots.keep_from(safe.round)
             yield from self._show(self._held.take(self._rounds.committed, safe))
 
@@ -170,7 +170,7 @@ class HoldingSinkSession(SinkSession, Generic[S]):
         self._held.seen(self._shown)
         self._begin(checkpoint.reached(self._shown))
         self._is_there = True
-        if self._policy.kind.begins_at_older_ones:
+        if self._policy.goes_back:
             ports.snapshots.keep_from(0)
         if resume is not None or checkpoint.epoch < line.epoch:
             yield from self._show(self._held.take_all())

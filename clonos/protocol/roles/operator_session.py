@@ -137,7 +137,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
             yield from self.incarnation.serve(request)
         except ResumeFailed as error:
             raise error if self._policy.kind.repeats else gone(error) from error
-        if self._policy.kind.begins_at_older_ones:
+        if self._policy.goes_back:
             self._ports.snapshots.keep_from(0)
         self._policy.begin_epoch()
         self._begin_input()
@@ -240,7 +240,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         safe = self._rounds.safe.get(self.incarnation.origin)
         if safe is not None and safe.stored.epoch == self.request.epoch:
             self._ports.sent_log.forget(safe.unread)
-            if self._policy.kind.begins_at_older_ones:
+            if self._policy.goes_back:
                 self._ports.snapshots.keep_from(safe.stored.round)
 
     def conduit_is_gone(self) -> None:

@@ -33,7 +33,7 @@ from clonos.protocol.line.recovery_line import (
 )
 from clonos.protocol.line.rollback_line import rollback_line, rollback_target
 from clonos.protocol.recovery.coordinated.round_coordinator import RoundCoordinator
-from clonos.protocol.recovery.recovery_kind import RecoveryKind
+from clonos.protocol.recovery.recoveries import Recoveries
 from clonos.protocol.recovery.rollback.progress import Progress
 from clonos.protocol.recovery.rollback.rounds import SafePoint, StoredRound
 from clonos.protocol.recovery.rollback.sink_progress import SinkEnd
@@ -46,11 +46,10 @@ from clonos.protocol.topology import NodeKind, Topology
 class QueryCoordinator(ABC):
     """One query in one driver. The runtime carries out the methods that are abstract here."""
 
-    def __init__(
-        self, topology: Topology, *, is_realtime: bool, recovery: RecoveryKind = RecoveryKind.CAUSAL
-    ) -> None:
+    def __init__(self, topology: Topology, *, is_realtime: bool, recoveries: Recoveries) -> None:
         self._topology = topology
-        self._recovery = recovery
+        self._recoveries = recoveries
+        self._recovery = recoveries.default
         self._is_realtime = is_realtime
         self.generation = NO_GENERATION  # of the start that is running
         self._claimed = NO_GENERATION  # by `begin_driver`, for the first start of the Spark query
@@ -166,10 +165,10 @@ class QueryCoordinator(ABC):
             for origin in self._topology.instances(NodeKind.OPERATOR)
         }
 
-    @property
-    def _kinds_with_checkpoints(self) -> tuple[NodeKind, ...]:
+    def _has_checkpoints(self, origin: Origin) -> bool:
         """A sink that shows rows at once stands where its store does."""
-        return (NodeKind.OPERATOR,) if self._recovery.replaces else (NodeKind.OPERATOR, NodeKind.SINK)
+        is_operator = self._topology.node(origin.node).kind is NodeKind.OPERATOR
+        return is_operator or self._recoveries.holds(origin.node)
 
     def _all_standings(
         self, bases: Mapping[Origin, Point], epoch: Epoch, last: RecoveryLine | None
@@ -179,7 +178,9 @@ class QueryCoordinator(ABC):
         where the last start was to begin."""
         found = self.all_snapshots_inside(epoch)
         standings: dict[Origin, Standing] = {}
-        for origin in self._topology.instances(*self._kinds_with_checkpoints):
+        for origin in filter(
+            self._has_checkpoints, self._topology.instances(NodeKind.OPERATOR, NodeKind.SINK)
+        ):
             inside = found.get(origin, ())
             counting = last.counting(origin, inside) if last else inside
             standings[origin] = Standing(bases.get(origin), counting)
@@ -189,7 +190,7 @@ class QueryCoordinator(ABC):
         """Of a start that begins now, where steps are not repeated. Where rows are seen at once, nothing waits for the
         safe line but what is to be forgotten: then it is drawn as if `forgets_every` were the interval, if that is
         longer. Both in seconds."""
-        if self._recovery.replaces:
+        if self._recoveries.replace:
             interval = max(interval, forgets_every)
         if self._recovery.logs_messages:
             return SafeLine(self.safe_line, interval=interval)
@@ -202,7 +203,8 @@ class QueryCoordinator(ABC):
         if begun is None:
             return {}
         epoch = max(begun.epoch, epoch_after(self.forgotten))
-        cursors = self.cursors() if self._recovery.replaces else {}
+        sinks = self._topology.instances(NodeKind.SINK)
+        cursors = {} if all(map(self._has_checkpoints, sinks)) else self.cursors()
         standings = {
             origin: replace(standing, inside=durable(standing.inside, begun.generation, stored.get(origin)))
             for origin, standing in self._all_standings(self._bases(epoch), epoch, begun).items()

@@ -62,7 +62,7 @@ class Rollbacks:
         except CheckpointMismatch as behind:
             raise Violation("output rule", behind.message) from behind
         sender = channel_origin(tag.channel)
-        if not self._world.plan.recovery.replaces:
+        if self._world.recoveries.holds(sink.node):
             last = self._reached(line, sink).get(tag.channel, -1)
         elif self._world.plan.dataflow.topology.node(sender.node).kind is NodeKind.OPERATOR:
             last = self._sent(line, sender, sink)
@@ -75,7 +75,7 @@ class Rollbacks:
             )
 
     def _reached(self, line: RecoveryLine, origin: Origin) -> Mapping[int, int]:
-        if origin in self._world.sinks and self._world.plan.recovery.replaces:
+        if origin in self._world.sinks and not self._world.recoveries.holds(origin.node):
             return self._world.sinks[origin].cursors
         begins = self._begins(line, origin)
         return begins.reached if begins is not None else {}

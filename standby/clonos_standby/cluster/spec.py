@@ -82,6 +82,7 @@ class NodeSpec:
     depth: int = FULL
     recording: bool = True
     recovery: RecoveryKind = RecoveryKind.CAUSAL
+    goes_back: bool = False  # a failure may lead it behind its newest checkpoints
     senders: frozenset[int] = frozenset()  # the channels from other instances, on which markers come
     event_time: EventColumn | None = None
     event_inputs: tuple[EventInput, ...] = ()  # the nodes that say how far event time has come

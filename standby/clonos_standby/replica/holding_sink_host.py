@@ -60,7 +60,7 @@ class HoldingSinkHost(SinkHost, HoldingSinkPorts[Manifest]):
         self._restored = os.path.join(query.data, "state", place)
 
     def _new_session(self, node: NodeSpec, origin: Origin) -> SinkSession:
-        policy = instance_policy(node.recovery, node.senders)
+        policy = instance_policy(node.recovery, node.senders, goes_back=node.goes_back)
         limits = snapshot_limits(self._query.settings, node, origin)
         return HoldingSinkSession(node.name, origin, self, policy, limits)
 

@@ -144,7 +144,7 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
             node.name,
             self._origin,
             self,
-            instance_policy(node.recovery, node.senders),
+            instance_policy(node.recovery, node.senders, goes_back=node.goes_back),
             may_have_moved=query.may_have_moved,
             crash_marks=CrashMarks(CrashMarkFile(path), start=start, pid=os.getpid()),
             snapshot_limits=snapshot_limits(query.settings, node, self._origin),

@@ -1,0 +1,73 @@
+"""Which recovery each operator and each sink of a query has, and what follows from them together.
+
+Operators of different recoveries go together where their instances leave the same in a checkpoint: those that keep
+what they have sent (`RecoveryKind.logs_messages`). One line is drawn through all of them. When a process of eager
+checkpoints is lost, nothing goes back. When one of uncoordinated checkpoints is, what is behind it may have to go back
+with it, whatever recovery that has: so it keeps more than its newest checkpoints, and a sink there holds its rows
+(`protocol.recovery.rollback.held_output`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from clonos.protocol.ids import NodeId
+from clonos.protocol.recovery.recovery_kind import RecoveryKind
+from clonos.protocol.topology import Node, NodeKind, Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Recoveries:
+    """Of the operators and sinks of one query. `default` is that of the query: all of them have in common with it
+    whether they repeat steps, and whether they keep what they have sent. `goes_back`: nodes whose instances a failure
+    may lead to older checkpoints than their newest ones."""
+
+    default: RecoveryKind
+    by_node: Mapping[NodeId, RecoveryKind]
+    goes_back: frozenset[NodeId]
+
+    @classmethod
+    def of(
+        cls, topology: Topology, default: RecoveryKind, own: Mapping[NodeId, RecoveryKind] | None = None
+    ) -> Recoveries:
+        """`own` are those of operators that say which one they have. A sink shows rows at once if none of
+        the operators before it goes back."""
+        own = {number: kind for number, kind in (own or {}).items() if kind is not default}
+
+        @cache
+        def goes_back(number: NodeId) -> bool:
+            node = topology.node(number)
+            if node.kind is NodeKind.OPERATOR and own.get(number, default).begins_at_older_ones:
+                return True
+            return any(goes_back(NodeId(before)) for before in node.upstream)
+
+        def kind(node: Node) -> RecoveryKind:
+            if node.kind is NodeKind.OPERATOR or not own:
+                return own.get(NodeId(node.number), default)
+            return RecoveryKind.UNCOORDINATED if goes_back(NodeId(node.number)) else RecoveryKind.EAGER
+
+        nodes = [node for node in topology.nodes if node.kind is not NodeKind.SOURCE]
+        return cls(
+            default,
+            {NodeId(node.number): kind(node) for node in nodes},
+            frozenset(
+                NodeId(node.number)
+                for node in nodes
+                if kind(node).begins_at_older_ones or goes_back(NodeId(node.number))
+            ),
+        )
+
+    def by_name(self, topology: Topology) -> dict[str, RecoveryKind]:
+        """Of the operators and sinks of a program."""
+        return {topology.node(number).name: kind for number, kind in self.by_node.items()}
+
+    @property
+    def replace(self) -> bool:
+        """Whether every lost process is replaced alone, and all rows are seen at once."""
+        return all(kind.replaces for kind in self.by_node.values())
+
+    def holds(self, sink: NodeId) -> bool:
+        """Whether a sink holds rows until they may be seen, and so has checkpoints of its own."""
+        return not self.by_node[sink].replaces
