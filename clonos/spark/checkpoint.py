@@ -34,7 +34,7 @@ from clonos.protocol.line.unrecorded_commit import UnrecordedCommit
 from clonos.protocol.recovery.recoveries import Recoveries
 from clonos.protocol.recovery.recovery_kind import RecoveryKind
 from clonos.protocol.source_channels import ChannelNumbers
-from clonos.protocol.topology import Topology
+from clonos.protocol.topology import NodeKind, Topology
 from clonos.protocol.versions.upgrade import History
 from clonos.storage import dead_letters
 from clonos.storage.channel_pages import ChannelPages, channel_numbers
@@ -106,22 +106,25 @@ class Checkpoint:
                 f"with {wanted.default.value}",
                 hint=f"Set spark.clonos.recovery={begun.value}, or begin anew with a new checkpoint and a new sink",
             )
-        before = self._own_recoveries()
-        for node in self.history().bindings[-1].program.nodes:
-            was = before.get(node.name, begun)
-            now = wanted.by_name(topology).get(node.name, was)
+        for name, was in self.recoveries().items():
+            now = wanted.by_name(topology).get(name, was)
             if was is not now:
                 raise CheckpointMismatch(
-                    f"{node.name!r} of the query in {self.location} began with recovery={was.value}, and is now to go "
+                    f"{name!r} of the query in {self.location} began with recovery={was.value}, and is now to go "
                     f"on with {now.value}",
                     hint="Give operators the recoveries that they began with (a sink has those of the operators before "
                     "it), or begin anew with a new checkpoint and a new sink",
                 )
 
-    def _own_recoveries(self) -> dict[str, RecoveryKind]:
-        """Where they are not all the same, of operators and sinks by name."""
+    def recoveries(self) -> dict[str, RecoveryKind]:
+        """Of operators and sinks, by name: those of the query, or where they are not all the same, of each."""
         said: dict[str, str] = self._query().get(_RECOVERIES, {})
-        return {name: RecoveryKind(value) for name, value in said.items()}
+        default = self.recovery()
+        return {
+            node.name: RecoveryKind(said.get(node.name, default.value))
+            for node in self.history().bindings[-1].program.nodes
+            if node.kind is not NodeKind.SOURCE
+        }
 
     def _has_spark_log(self) -> bool:
         return "metadata" in self._root.sizes("") or bool(self._root.sizes(COMMITS))

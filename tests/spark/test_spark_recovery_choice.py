@@ -183,7 +183,7 @@ def test_a_checkpoint_that_is_damaged_is_named_where_nothing_stands_in_for_it(pl
 
 
 def test_one_operator_may_have_another_recovery_and_the_sinks_have_that_of_the_operators_before_them(
-    place: Place, tmp_path: Path
+    place: Place, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What only operators of eager checkpoints have made is seen at once, other rows when no failure leads behind."""
     place.spark.conf.set("spark.clonos.recovery", "uncoordinated")
@@ -205,6 +205,9 @@ def test_one_operator_may_have_another_recovery_and_the_sinks_have_that_of_the_o
         place.await_rows(10 * (number + 1))
         for instance in range(2):
             place.kill(2, instance)
+    assert cli.main(["status", str(place.checkpoint)]) == 0
+    said = capsys.readouterr().out
+    assert "checkpoints: eager: first, soon; uncoordinated: second, later" in said, said
     with pytest.raises(
         CheckpointMismatch, match=r"'(first|soon)'.*with recovery=eager.*Give operators the recov"
     ):

@@ -49,6 +49,7 @@ def describe(query: LiveQuery) -> dict[str, Any]:
             "latency": _latency(replica),
         }
 
+    recoveries = query.checkpoint.recoveries()
     return {
         "checkpoint": query.checkpoint.location,
         "query": query.query,
@@ -69,6 +70,7 @@ def describe(query: LiveQuery) -> dict[str, Any]:
                 "node": node.number,
                 "operator": node.name,
                 "kind": node.kind,
+                "recovery": recoveries[node.name].value,
                 "instances": [instance(Origin.of(node.number, number)) for number in range(node.parallelism)],
             }
             for node in query.nodes

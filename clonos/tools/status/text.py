@@ -49,6 +49,7 @@ def render(said: dict[str, Any], now: float) -> str:
     lines += _section(
         f"deaths: {said['deaths']} since the server started", map(_death, said["recent_deaths"]), now
     )
+    lines += _recoveries(said["operators"])
     lines += _on_other_hosts(said["operators"])
     lines += _standbys(said["operators"])
     lines += _letters(said["operators"])
@@ -71,11 +72,21 @@ def _round(said: dict[str, Any], now: float) -> Iterator[str]:
     """Where rows are seen later than they are made."""
     at = said["round_at"]
     ago = f"{span(now - at)} ago" if at is not None else ""
-    match RecoveryKind(said["recovery"]):
-        case RecoveryKind.COORDINATED:
-            yield f"last round complete {ago}" if ago else "no round complete yet"
-        case RecoveryKind.UNCOORDINATED:
-            yield f"safe line moved {ago}" if ago else "no safe line inside the epoch yet"
+    recoveries = {operator["recovery"] for operator in said["operators"]}
+    if RecoveryKind.COORDINATED.value in recoveries:
+        yield f"last round complete {ago}" if ago else "no round complete yet"
+    if RecoveryKind.UNCOORDINATED.value in recoveries:
+        yield f"safe line moved {ago}" if ago else "no safe line inside the epoch yet"
+
+
+def _recoveries(operators: list[dict[str, Any]]) -> list[str]:
+    """Where they are not all the same."""
+    by_kind: dict[str, list[str]] = {}
+    for operator in operators:
+        by_kind.setdefault(operator["recovery"], []).append(operator["operator"])
+    if len(by_kind) < 2:
+        return []
+    return ["checkpoints: " + "; ".join(f"{kind}: {', '.join(names)}" for kind, names in by_kind.items())]
 
 
 def _metrics(servers: list[dict[str, Any]]) -> list[str]:
