@@ -105,7 +105,6 @@ class CausalQuery:
         self._changed = threading.Condition()
         self._error: ClonosError | None = None
         self.restarts: list[str] = []
-        self._launched = time.monotonic()
         self._spark_query = session.launch()
         keep = session.with_local_properties(self._keep)
         self._keeper = threading.Thread(target=keep, name="clonos-query", daemon=True)
@@ -139,7 +138,6 @@ class CausalQuery:
                     failure,
                     self._coordinator.committed(),
                     self._coordinator.begins_at,
-                    seconds=time.monotonic() - self._launched,
                 )
                 if again is None or error is self._ending.error:
                     self._error = self._coordinator.named(error)
@@ -203,7 +201,6 @@ class CausalQuery:
             if self._ending.error is not None:  # told since the query of Spark's ended
                 raise self._ending.error
             self.restarts.append(_first_line(error))  # first: a launch that fails has a reason of its own
-            self._launched = time.monotonic()
             self._spark_query = self._session.launch()
         with self._changed:
             self._changed.notify_all()

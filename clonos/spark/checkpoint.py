@@ -394,10 +394,10 @@ def _is_whole(said: bytes) -> bool:
 
 
 def _chosen(topology: Topology, recoveries: Recoveries) -> dict[str, Any]:
-    """As it is written down: nothing of causal logging, and single ones where they are not all the same."""
+    """As it is written down: nothing of causal logging, and single ones where some node has another than the query."""
     chosen: dict[str, Any] = {}
     if recoveries.default is not RecoveryKind.CAUSAL:
         chosen[_RECOVERY] = recoveries.default.value
-    if len(set(recoveries.by_node.values())) > 1:
+    if any(kind is not recoveries.default for kind in recoveries.by_node.values()):
         chosen[_RECOVERIES] = {name: kind.value for name, kind in recoveries.by_name(topology).items()}
     return chosen

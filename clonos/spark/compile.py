@@ -68,7 +68,7 @@ from clonos.spark.plugin_stages import (
     stage as plugin_stage,
     ticking,
 )
-from clonos.spark.recovery_choice import check_recovery, own_recoveries
+from clonos.spark.recovery_choice import check_recovery, own_recoveries, tell_who_goes_back
 from clonos.spark.settings import Settings
 from clonos.spark.types import check_intervals, quoted
 from clonos.storage.table_versions import TableVersions
@@ -255,6 +255,7 @@ class Compiled:
         """Raises QueryDefinitionError where the query asks for what its recovery does not offer."""
         holding = [sink for sink in self._sinks if self.recoveries.holds(self._numbers[id(sink)])]
         check_recovery(self._settings, self._nodes, holding, realtime=realtime)
+        tell_who_goes_back(self.recoveries, self._names)
 
     @cached_property
     def recoveries(self) -> Recoveries:

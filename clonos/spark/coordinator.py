@@ -126,6 +126,12 @@ class Coordinator(QueryCoordinator):
         self._traced = Target.of(settings.traces_endpoint)
         self._traces: RecoveryTraces | None = None
         self._rounds: RoundKeeper | None = None
+        self._seen_cursors: Mapping[Origin, Mapping[int, int]] = {}
+        self._sinks_due = 0.0  # by the steady clock
+        shown_at_once = not all(
+            self._recoveries.holds(origin.node) for origin in topology.instances(NodeKind.SINK)
+        )
+        self._forgets_by_sinks = self._recovery.logs_messages and shown_at_once
 
     # ------------------------------------------------------------------ life
 
@@ -366,7 +372,19 @@ class Coordinator(QueryCoordinator):
         return snapshots_inside(self._checkpoint.location, self._topology, epoch)
 
     def cursors(self) -> Mapping[Origin, Mapping[int, int]]:
-        return self._sinks.cursors()
+        self._seen_cursors = self._sinks.cursors()
+        return self._seen_cursors
+
+    def seen_cursors(self) -> Mapping[Origin, Mapping[int, int]]:
+        """A sink whose place is away holds up no other sink."""
+        return self._seen_cursors
+
+    def _look_at_sinks(self) -> None:
+        """Now and then, where what they show says what may be forgotten."""
+        now = time.monotonic()
+        if self._forgets_by_sinks and now >= self._sinks_due:
+            self._sinks_due = now + _FORGETS_EVERY / 4
+            self.cursors()
 
     def sink_ends(self, epoch: Epoch) -> Mapping[Origin, SinkEnd]:
         return sink_ends(self._checkpoint.location, self._topology, epoch)
@@ -472,6 +490,7 @@ class Coordinator(QueryCoordinator):
             try:
                 with self._forgetting:
                     self.look_for_commits()
+                self._look_at_sinks()
             except Fenced:
                 return  # another driver has taken over; a program that waits for the query hears of it
             except StorageUnavailable as error:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 
 from clonos.errors import QueryDefinitionError
 from clonos.protocol.ids import NodeId
 from clonos.protocol.recovery.on_gap import OnGap
+from clonos.protocol.recovery.recoveries import Recoveries
 from clonos.protocol.recovery.recovery_kind import RecoveryKind
 from clonos.sinks.batch_sink import BatchSink
 from clonos.spark.plan import OperatorPlan, PlanNode, SinkPlan
 from clonos.spark.settings import Settings
 
-_CAUSAL = "Set spark.clonos.recovery=causal"
+LOG = logging.getLogger("clonos")
 
 
 def own_recoveries(nodes: Mapping[NodeId, PlanNode]) -> dict[NodeId, RecoveryKind]:
@@ -34,41 +36,59 @@ def check_recovery(
         _check_own(recovery, node)
     if recovery is RecoveryKind.CAUSAL:
         return
-    said = f"spark.clonos.recovery={recovery.value}"
+    said, causal = f"spark.clonos.recovery={recovery.value}", _hints(operators)
     if not realtime:
         raise QueryDefinitionError(
             f"{said} is for real time: in micro-batch Spark runs single tasks of an epoch again, and others have seen "
             "what they did",
-            hint=f"Call .trigger(realTime=...). {_CAUSAL} for micro-batch",
+            hint=f"Call .trigger(realTime=...). {causal} for micro-batch",
         )
     if on_gap is not OnGap.FAIL:
         raise QueryDefinitionError(
             f"{said}: spark.clonos.onGap={on_gap.value} is about determinants that are gone, and there are none",
-            hint=f"Leave spark.clonos.onGap out. {_CAUSAL} to go on behind a gap",
+            hint=f"Leave spark.clonos.onGap out. {causal} to go on behind a gap",
         )
     for node in operators:
-        _check_operator(said, node, settings.standby)
-    for sink in holding:
-        if isinstance(sink.sink, BatchSink):
-            raise QueryDefinitionError(
-                f"{said}: a batch of foreachBatch, of a table, or of the console ends with an epoch, and what a sink "
-                "holds may be seen later",
-                hint=f"Give another sink. {_CAUSAL} for these",
-            )
+        _check_operator(node, recovery, causal, standby=settings.standby)
+    if any(isinstance(sink.sink, BatchSink) for sink in holding):
+        eager = ", or recovery='eager' to the operators before it" if recovery.logs_messages else ""
+        raise QueryDefinitionError(
+            f"{said}: a batch of foreachBatch, of a table, or of the console ends with an epoch, and what a sink holds "
+            "may be seen later" + _who_goes_back(recovery, operators),
+            hint=f"Give another sink{eager}. {causal} for these",
+        )
 
 
-def _check_operator(said: str, node: OperatorPlan, standby: str) -> None:
+def _who_goes_back(recovery: RecoveryKind, operators: Iterable[OperatorPlan]) -> str:
+    """Those that have another recovery than the query."""
+    own = [each.binding for each in operators if each.binding.recovery not in (None, recovery.value)]
+    return "".join(f"; {each.name!r} has recovery={each.recovery!r}" for each in own)
+
+
+def tell_who_goes_back(recoveries: Recoveries, names: Mapping[int, str]) -> None:
+    """An operator was given eager checkpoints so that its rows are seen at once, and they are not."""
+    eager = [number for number, kind in recoveries.by_node.items() if kind is RecoveryKind.EAGER]
+    if held := [repr(names[number]) for number in eager if number in recoveries.goes_back]:
+        LOG.warning(
+            "the rows of %s, which have eager checkpoints, are not seen at once: some operator in front of them has "
+            "uncoordinated ones, and they go back with it. Give that one recovery='eager', too",
+            ", ".join(held),
+        )
+
+
+def _check_operator(node: OperatorPlan, recovery: RecoveryKind, causal: str, *, standby: str) -> None:
     name, binding = node.binding.name, node.binding
+    said = f"recovery={binding.recovery or recovery.value}"
     if (binding.standby or standby) != "none":
         raise QueryDefinitionError(
             f"{said}: operator {name!r} has a standby, which takes the place of a lost process by repeating what it "
             "did, and that is not recorded",
-            hint=f"Leave standby out. {_CAUSAL} for standbys",
+            hint=f"Leave standby out. {causal} for standbys",
         )
     if binding.on_poison != "fail":
         raise QueryDefinitionError(
             f"{said}: operator {name!r} has on_poison={binding.on_poison!r}, and records are not run one by one again",
-            hint=f"Leave on_poison out. {_CAUSAL} to pass such records over",
+            hint=f"Leave on_poison out. {causal} to pass such records over",
         )
 
 
@@ -76,8 +96,15 @@ def _check_own(recovery: RecoveryKind, node: OperatorPlan) -> None:
     """Operators go together that leave the same in a checkpoint."""
     own = RecoveryKind(node.binding.recovery or recovery.value)
     if own is not recovery and not (own.logs_messages and recovery.logs_messages):
+        for_all = "uncoordinated or to eager" if own.logs_messages else f"{own.value} and leave recovery= out"
         raise QueryDefinitionError(
             f"operator {node.binding.name!r} has recovery={own.value!r} in a query of spark.clonos.recovery="
             f"{recovery.value}: in one query there may be eager and uncoordinated checkpoints, or one recovery alone",
-            hint=f"Set spark.clonos.recovery to uncoordinated or to eager, or leave recovery={own.value!r} out",
+            hint=f"Set spark.clonos.recovery to {for_all}, or leave recovery={own.value!r} out",
         )
+
+
+def _hints(nodes: Iterable[OperatorPlan]) -> str:
+    """How the query has causal logging instead."""
+    own = ", ".join(repr(node.binding.name) for node in nodes if node.binding.recovery is not None)
+    return "Set spark.clonos.recovery=causal" + (f", and leave recovery= of {own} out," if own else "")

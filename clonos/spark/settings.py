@@ -397,8 +397,8 @@ class Settings:
             "restart.limit",
             "10",
             _number(0, _MOST),
-            "Restarts of the Spark query for one reason: an instance that fails and gets no further. They are counted "
-            "anew when an epoch has committed, or a start has run for ten minutes",
+            "Restarts of the Spark query for one reason: an instance that fails and gets no further, or a query "
+            "of which no instance does. They are counted anew when an epoch has committed",
         )
     )
     restart_backoff: float = field(

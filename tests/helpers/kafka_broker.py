@@ -23,8 +23,8 @@ from confluent_kafka.admin import (
     NewTopic,
     OffsetSpec,
 )
+from free_port import free_port
 from maven_jars import fetched_once
-from postgres_server import free_port
 from private_server import running
 
 from clonos.connector_jars import FetchFailure, resolve

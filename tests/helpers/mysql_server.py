@@ -23,7 +23,7 @@ from functools import cache
 from pathlib import Path
 
 import pymysql
-from postgres_server import free_port
+from free_port import free_port
 from private_server import running
 
 from clonos.connector_jars import FetchFailure, resolve

@@ -10,12 +10,12 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
+from free_port import free_port
 from private_server import running
 
 UNPRIVILEGED = ("postgres", "nobody")
@@ -49,12 +49,6 @@ def why_not() -> str | None:
 def _user() -> str | None:
     known = {entry.pw_name for entry in pwd.getpwall()}
     return next((name for name in UNPRIVILEGED if name in known), None)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class PostgresServer:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from postgres_server import free_port
+from free_port import free_port
 from private_server import ServerProcess, running
 
 _FOLDER = Path(__file__).resolve().parents[2] / ".build" / "prometheus"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from postgres_server import free_port
+from free_port import free_port
 from private_server import ServerProcess, running
 from redis import Redis
 from redis.exceptions import ConnectionError as Disconnected

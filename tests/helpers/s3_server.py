@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from free_port import free_port
 from obstore.store import S3Store
-from postgres_server import free_port
 from private_server import ServerProcess, running
 from wheel_program import wheel_program, why_not_program
 

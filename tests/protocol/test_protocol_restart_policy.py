@@ -17,7 +17,6 @@ from clonos.protocol.ids import Epoch, InstanceId, NodeId, Origin
 from clonos.protocol.line.positions import Positions
 from clonos.protocol.roles.restart_policy import (
     LONGEST_BACKOFF_SECONDS,
-    STEADY_SECONDS,
     Failure,
     QueryFailed,
     Restart,
@@ -28,7 +27,7 @@ from clonos.protocol.roles.restart_policy import (
 )
 
 LOST = ReplicaLost("its process is gone")
-POISONED, OTHER = Origin(NodeId(2), InstanceId(0)), Origin(NodeId(2), InstanceId(1))
+POISONED, OTHER, THIRD = (Origin(NodeId(2), InstanceId(at)) for at in range(3))
 START = Positions(Epoch(1), {POISONED: 40, OTHER: 7})
 
 
@@ -42,10 +41,9 @@ def fail(
     *,
     committed: int = 0,
     began: Positions = START,
-    seconds: float = 1.0,
     error: ClonosError = LOST,
 ) -> Restart | None:
-    return rules.failed(Failure(error, origin), Epoch(committed), began, seconds=seconds)
+    return rules.failed(Failure(error, origin), Epoch(committed), began)
 
 
 def counts(restarts: list[Restart | None]) -> list[int | None]:
@@ -84,19 +82,21 @@ def test_an_instance_that_gets_further_fails_for_another_reason() -> None:
 def test_two_that_fail_in_turn_are_counted_each() -> None:
     rules = policy()
     failing = [POISONED, OTHER, POISONED, OTHER, POISONED, OTHER, POISONED]
-    assert counts([fail(rules, origin) for origin in failing]) == [1, 1, 2, 2, 3, 3, None]
+    starts = [Positions(Epoch(1), {POISONED: 40, OTHER: 7, THIRD: at}) for at in range(7)]
+    restarts = [fail(rules, origin, began=began) for origin, began in zip(failing, starts, strict=True)]
+    assert counts(restarts) == [1, 1, 2, 2, 3, 3, None]
 
 
-def test_a_failure_of_which_nobody_says_whose_it_is_counts_until_an_epoch_commits() -> None:
+def test_whichever_instance_says_that_it_fails_a_query_that_gets_no_further_ends() -> None:
     rules = policy()
-    starts = [Positions(Epoch(1), {POISONED: at}) for at in range(4)]
-    assert counts([fail(rules, began=began) for began in starts]) == [1, 2, 3, None]
+    failing = [Origin(NodeId(2), InstanceId(at)) for at in range(4)]
+    assert counts([fail(rules, origin) for origin in failing]) == [1, 2, 3, None]
 
 
-def test_a_start_that_was_steady_for_long_fails_for_another_reason() -> None:
+def test_a_failure_that_is_of_no_instance_counts_while_no_instance_gets_further() -> None:
     rules = policy()
-    seconds = [1.0, 1.0, STEADY_SECONDS, 1.0, 1.0, 1.0]
-    assert counts([fail(rules, POISONED, seconds=each) for each in seconds]) == [1, 2, 1, 2, 3, None]
+    starts = [Positions(Epoch(1), {POISONED: at}) for at in (0, 1, 2, 2, 2, 2)]
+    assert counts([fail(rules, began=began) for began in starts]) == [1, 1, 1, 2, 3, None]
 
 
 def test_no_restart_waits_longer_than_the_longest_back_off() -> None:

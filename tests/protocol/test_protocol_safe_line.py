@@ -94,14 +94,21 @@ def test_a_line_that_cannot_be_drawn_is_drawn_later() -> None:
 
 
 def test_a_checkpoint_counts_when_its_instance_has_said_that_it_is_stored() -> None:
-    """It may be seen in the storage before it would outlive a power failure."""
+    """It may be seen in the storage before it would outlive a power failure; the one before it does by then."""
     begun, older = name(3, resumed=True), name(2, generation=0)
-    points = [point(each) for each in (older, begun, name(4), name(5))]
+    points = [point(each) for each in (older, begun, name(4), name(5), name(6))]
     start = Generation(1)
-    assert durable(points, start, None) == points[:2]
-    assert durable(points, start, stored(4)) == points[:3]
+    assert durable(points[:3], start, None) == points[:2]
+    assert durable(points, start, None) == points[:4]
+    assert durable(points, start, stored(5)) == points[:4]
     assert durable(points, start, stored(9)) == points
-    assert durable(points, start, stored(9, epoch=-1)) == points[:2]
+    assert durable(points, start, stored(9, epoch=-1)) == points[:4]
+
+
+def test_what_an_instance_said_is_too_old_to_be_there_counts_for_what_came_behind_it() -> None:
+    """One that takes checkpoints without a pause has removed what it had said by the time that the driver looks."""
+    points = [point(name(number)) for number in (40, 41)]
+    assert durable(points, Generation(1), stored(5)) == points[:1]
 
 
 def test_the_line_says_where_instances_begin_and_what_they_send_again() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from postgres_server import free_port
+from free_port import free_port
 from redis import RedisCluster
 from redis_server import RedisServer, redis_server, until
 from sink_child import SCHEMA

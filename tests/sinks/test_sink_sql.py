@@ -15,7 +15,8 @@ import psycopg
 import pyarrow as pa
 import pytest
 import sqlalchemy as sa
-from postgres_server import PostgresServer, free_port
+from free_port import free_port
+from postgres_server import PostgresServer
 from sink_child import CHANNEL, SCHEMA, bundle
 from sink_support import QUERY, assert_covered, execute, expected, opened, sql_sink, table_rows
 

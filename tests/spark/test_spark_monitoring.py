@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from free_port import free_port
 from monitoring import ALERTS, asked_for, documented, expressions
 from prometheus_server import PrometheusServer, prometheus_server
 from services import Authority
@@ -136,10 +137,9 @@ def watermark(port: int) -> float:
 def two_free_ports() -> int:
     """The first of two that are free now, one after the other."""
     while True:
-        with socket.create_server(("127.0.0.1", 0)) as one:
-            port = int(one.getsockname()[1])
-            try:
-                socket.create_server(("127.0.0.1", port + 1)).close()
-                return port
-            except OSError:
-                continue
+        port = free_port()
+        try:
+            socket.create_server(("127.0.0.1", port + 1)).close()
+            return port
+        except OSError:
+            continue

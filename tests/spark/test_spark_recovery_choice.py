@@ -236,6 +236,31 @@ def test_recoveries_that_leave_something_else_in_a_checkpoint_do_not_go_together
     place.await_rows(1)
 
 
+def test_who_asked_for_rows_at_once_is_told_that_they_wait(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    place.spark.conf.set("spark.clonos.recovery", "uncoordinated")
+    place.spark.conf.set("spark.clonos.recovery.interval", "100ms")
+
+    def total_behind(recovery: str | None) -> Any:
+        kept = place.causal(SCHEMA).filter(lambda row, ctx: True, name="kept", recovery=recovery)
+        return kept.groupBy("k").process(total, OUT, name="total", recovery="eager")
+
+    with pytest.raises(
+        QueryDefinitionError, match=r"batch of foreachBatch.*'total' has recovery='eager'.*eager' to"
+    ):
+        place.start(total_behind(None), "realtime", clonos.sinks.batches(lambda df, epoch: None))
+    place.start(total_behind(None), "realtime")
+    assert "the rows of 'total', which have eager checkpoints, are not seen at once" in caplog.text
+    place.stop()
+    caplog.clear()
+    place.checkpoint = place.base / "another"
+    place.start(total_behind("eager"), "realtime")  # as the warning says
+    assert "not seen at once" not in caplog.text
+    place.write([{"k": "a", "n": 1}])
+    place.await_rows(1)
+
+
 def test_a_recovery_that_there_is_not_is_refused(place: Place) -> None:
     with pytest.raises(
         QueryDefinitionError, match=r"'total' has recovery='luck'.*Say one of causal, coordinated"

@@ -204,7 +204,7 @@ class QueryCoordinator(ABC):
             return {}
         epoch = max(begun.epoch, epoch_after(self.forgotten))
         sinks = self._topology.instances(NodeKind.SINK)
-        cursors = {} if all(map(self._has_checkpoints, sinks)) else self.cursors()
+        cursors = {} if all(map(self._has_checkpoints, sinks)) else self.seen_cursors()
         standings = {
             origin: replace(standing, inside=durable(standing.inside, begun.generation, stored.get(origin)))
             for origin, standing in self._all_standings(self._bases(epoch), epoch, begun).items()
@@ -313,6 +313,10 @@ class QueryCoordinator(ABC):
     @abstractmethod
     def cursors(self) -> Mapping[Origin, Mapping[int, int]]:
         """Of the sinks, by channel."""
+
+    def seen_cursors(self) -> Mapping[Origin, Mapping[int, int]]:
+        """The same, at some moment of this start: what senders forget may wait."""
+        return self.cursors()
 
     def sink_ends(self, epoch: Epoch) -> Mapping[Origin, SinkEnd]:
         """Of sinks that hold output: with which checkpoint each instance ended an epoch, or the last one before."""

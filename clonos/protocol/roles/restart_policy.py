@@ -2,7 +2,7 @@
 
 A retryable failure does not end the query: it is started anew over the same checkpoint, with back-off, up to a number
 of times for the same reason. An instance that fails where it has failed before does so for the same reason, however far
-others have come meanwhile; one that has got further, or a start that was steady for long, has failed for another.
+others have come meanwhile; and so does the query where no instance has got further, whichever one says that it fails.
 Everything else ends the query.
 """
 
@@ -19,8 +19,6 @@ from clonos.protocol.ids import NO_EPOCH, Epoch, Origin
 from clonos.protocol.line.positions import Positions
 
 LONGEST_BACKOFF_SECONDS: Final = 30.0
-STEADY_SECONDS: Final = 600.0
-"""A start that ran for so long has not failed for what the one before it did."""
 _MOST_DOUBLINGS: Final = 64
 """Of the pause, which is the longest one long before: a float ends at some thousand."""
 
@@ -38,11 +36,17 @@ class Failure(NamedTuple):
     origin: Origin | None = None
 
 
-class _Failures(NamedTuple):
-    """In a row, for the same reason: in this epoch, and with so much taken by the instance."""
+@dataclass(slots=True)
+class _Streak:
+    """Failures in a row for the same reason: so long as what is `at` does not change."""
 
-    number: int
-    at: tuple[Epoch, int | None]
+    failures: int = 0
+    at: object = None
+
+    def failed(self, at: object) -> int:
+        self.failures = self.failures + 1 if at == self.at else 1
+        self.at = at
+        return self.failures
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,20 +68,19 @@ class RestartPolicy:
         self._backoff = backoff
         self._repeats_output = repeats_output
         self._epoch = NO_EPOCH
-        self._failures: dict[Origin | None, _Failures] = {}  # since this epoch has committed
+        self._query = _Streak()
+        self._instances: dict[Origin, _Streak] = {}  # since this epoch has committed
 
-    def failed(
-        self, failure: Failure, committed: Epoch, began: Positions, *, seconds: float = 0.0
-    ) -> Restart | None:
-        """A start that `began` there has failed after so many seconds, or could not even be made; None: the query ends
-        with the error. `committed` is the last epoch that has."""
+    def failed(self, failure: Failure, committed: Epoch, began: Positions) -> Restart | None:
+        """A start that `began` there has failed, or could not even be made; None: the query ends with the error.
+        `committed` is the last epoch that has."""
         error, origin = failure
-        if committed > self._epoch or seconds >= STEADY_SECONDS:
-            self._epoch, self._failures = committed, {}
-        at = began.epoch, None if origin is None else began.taken.get(origin)
-        before = self._failures.get(origin)
-        count = before.number + 1 if before is not None and before.at == at else 1
-        self._failures[origin] = _Failures(count, at)
+        if committed > self._epoch:
+            self._epoch, self._query, self._instances = committed, _Streak(), {}
+        count = self._query.failed(began)
+        if origin is not None:
+            own = self._instances.setdefault(origin, _Streak())
+            count = max(count, own.failed((began.epoch, began.taken.get(origin))))
         gives_up = self._repeats_output and isinstance(error, GapError)
         if not (error.retryable or gives_up) or count > self._limit:
             return None

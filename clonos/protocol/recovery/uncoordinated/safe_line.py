@@ -59,12 +59,15 @@ class SafeLine(Progress):
 
 def durable(inside: Sequence[Point], generation: Generation, stored: StoredRound | None) -> list[Point]:
     """Those of an instance's checkpoints that are known to outlive a power failure: up to the last that it has said is
-    stored in this start, and those that the start has begun with."""
+    stored in this start, those that the start has begun with, and those behind which their process has stored another:
+    it stores one at a time. What it has said is some moments old, and by then all that are so old may be gone."""
     last = stored or NOTHING_STORED
+    named = [(point, name) for point in inside if (name := SnapshotName.parse(point.name))]
+    newest = {name.fence: at for at, (_, name) in enumerate(named)}
     return [
         point
-        for point in inside
-        if (name := SnapshotName.parse(point.name)) and _is_durable(name, generation, last)
+        for at, (point, name) in enumerate(named)
+        if _is_durable(name, generation, last) or at < newest[name.fence]
     ]
 
 
