@@ -35,15 +35,7 @@ def aggregated(
     made, schema = aggregation(stream._spark_columns, stream.columns, key, own)
     covers = covered(per)
     binding = Binding.after(
-        called,
-        name,
-        version,
-        parallelism,
-        ticks=False,
-        standby=standby,
-        recovery=recovery,
-        on_poison="fail",
-        per=covers,
+        called, name, version, parallelism, standby=standby, recovery=recovery, per=covers
     )
     tell_what_differs(binding, per, "gives a row for each key and bundle", "Spark gives one")
 

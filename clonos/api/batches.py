@@ -95,9 +95,7 @@ class FunctionsOfBatches:
 def _binding(
     func: Any, name: str | None, version: str, parallelism: int | None, on_poison: str, barrier: bool
 ) -> Binding:
-    binding = Binding.after(
-        func, name, version, parallelism, ticks=False, standby=None, recovery=None, on_poison=on_poison
-    )
+    binding = Binding.after(func, name, version, parallelism, on_poison=on_poison)
     if barrier:
         raise QueryDefinitionError(
             f"{binding.name!r} asks for a barrier, and instances of a causal operator do not wait for each other",

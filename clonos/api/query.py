@@ -134,11 +134,8 @@ class CausalQuery:
                     )
                     return
                 error = failure.error
-                again = policy.failed(
-                    failure,
-                    self._coordinator.committed(),
-                    self._coordinator.begins_at,
-                )
+                began = self._coordinator.begins_at
+                again = policy.failed(failure, self._coordinator.committed(), began)
                 if again is None or error is self._ending.error:
                     self._error = self._coordinator.named(error)
                     return
@@ -180,9 +177,11 @@ class CausalQuery:
     def _cause_of(self, error: ClonosError) -> Failure:
         """What Spark has told is its own, or a neighbour's echo of the real one; or it leaves out whose it is."""
         cause = self._coordinator.cause_of_failure()
-        if cause is not None and (isinstance(error, QueryFailed) or type(error) is type(cause.error)):
-            return Failure(cause.error if isinstance(error, QueryFailed) else error, cause.origin)
-        return Failure(error)
+        if cause is None:
+            return Failure(error)
+        if isinstance(error, QueryFailed):
+            return cause
+        return Failure(error, cause.origin if type(error) is type(cause.error) else None)
 
     def _warn(self, event: str, text: str) -> None:
         where = about(event, query=self._coordinator.query, epoch=self._coordinator.committed() + 1)

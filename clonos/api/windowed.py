@@ -208,16 +208,7 @@ class WindowedCausalStream:
     ) -> CausalStream:
         """`aggregate` with functions of the library's own, the same in all versions: of older ones only the windows are
         given."""
-        binding = Binding.after(
-            called,
-            name,
-            version,
-            parallelism,
-            ticks=False,
-            standby=standby,
-            recovery=recovery,
-            on_poison="fail",
-        )
+        binding = Binding.after(called, name, version, parallelism, standby=standby, recovery=recovery)
         with_functions = {each: (*functions, old) for each, old in (previous or {}).items()}
         return self._then(functions, _adding_up, output, binding, with_functions or None, None, late)
 

@@ -106,8 +106,9 @@ class Checkpoint:
                 f"with {wanted.default.value}",
                 hint=f"Set spark.clonos.recovery={begun.value}, or begin anew with a new checkpoint and a new sink",
             )
+        by_name = wanted.by_name(topology)
         for name, was in self.recoveries().items():
-            now = wanted.by_name(topology).get(name, was)
+            now = by_name.get(name, was)
             if was is not now:
                 raise CheckpointMismatch(
                     f"{name!r} of the query in {self.location} began with recovery={was.value}, and is now to go "

@@ -128,10 +128,6 @@ class Coordinator(QueryCoordinator):
         self._rounds: RoundKeeper | None = None
         self._seen_cursors: Mapping[Origin, Mapping[int, int]] = {}
         self._sinks_due = 0.0  # by the steady clock
-        shown_at_once = not all(
-            self._recoveries.holds(origin.node) for origin in topology.instances(NodeKind.SINK)
-        )
-        self._forgets_by_sinks = self._recovery.logs_messages and shown_at_once
 
     # ------------------------------------------------------------------ life
 
@@ -382,7 +378,7 @@ class Coordinator(QueryCoordinator):
     def _look_at_sinks(self) -> None:
         """Now and then, where what they show says what may be forgotten."""
         now = time.monotonic()
-        if self._forgets_by_sinks and now >= self._sinks_due:
+        if now >= self._sinks_due and self._recovery.logs_messages and self._shows_at_once:
             self._sinks_due = now + _FORGETS_EVERY / 4
             self.cursors()
 

@@ -113,10 +113,10 @@ class Binding:
         version: str,
         parallelism: int | None,
         *,
-        ticks: bool,
-        standby: str | None,
-        recovery: str | None,
-        on_poison: str,
+        ticks: bool = False,
+        standby: str | None = None,
+        recovery: str | None = None,
+        on_poison: str = "fail",
         per: str = "bundle",
     ) -> Binding:
         """With the name given, or one after the function or class, or what else is `what`."""

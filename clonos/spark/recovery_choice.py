@@ -36,7 +36,7 @@ def check_recovery(
         _check_own(recovery, node)
     if recovery is RecoveryKind.CAUSAL:
         return
-    said, causal = f"spark.clonos.recovery={recovery.value}", _hints(operators)
+    said, causal = f"spark.clonos.recovery={recovery.value}", _causal_instead(operators)
     if not realtime:
         raise QueryDefinitionError(
             f"{said} is for real time: in micro-batch Spark runs single tasks of an epoch again, and others have seen "
@@ -104,7 +104,7 @@ def _check_own(recovery: RecoveryKind, node: OperatorPlan) -> None:
         )
 
 
-def _hints(nodes: Iterable[OperatorPlan]) -> str:
+def _causal_instead(nodes: Iterable[OperatorPlan]) -> str:
     """How the query has causal logging instead."""
     own = ", ".join(repr(node.binding.name) for node in nodes if node.binding.recovery is not None)
     return "Set spark.clonos.recovery=causal" + (f", and leave recovery= of {own} out," if own else "")

@@ -129,9 +129,8 @@ def noticing() -> Iterator[Notices]:
 def watch_five_die() -> None:
     orders = []
     with noticing() as notices:
-        for _ in range(
-            5
-        ):  # both are quick: on a busy machine the one that hears of them may be late for both
+        # Both are quick: on a busy machine the one that hears of them may be late for both.
+        for _ in range(5):
             child = Forked(lambda: notices.notice.enroll(0), megabytes=300)
             notices.heard.clear()
             notices.watch(child)

@@ -23,7 +23,6 @@ def positions_at(
     """Where the line is. A sink that begins at no snapshot begins where its store has come, by `cursors`."""
     reached = dict(cursors)
     for origin, standing in standings.items():
-        resume = line.resumes.get(origin)
-        chosen = [point for point in standing.inside if resume is not None and point.name == resume.name]
-        reached[origin] = chosen[0].reached if chosen else standing.reached
+        point = standing.begins(line.resumes.get(origin))
+        reached[origin] = point.reached if point is not None else {}
     return Positions(line.epoch, {origin: sum(channels.values()) for origin, channels in reached.items()})

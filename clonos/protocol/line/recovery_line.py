@@ -68,6 +68,11 @@ class Standing:
     def reached(self) -> Mapping[int, int]:
         return self.base.reached if self.base is not None else {}
 
+    def begins(self, resume: Resume | None) -> Point | None:
+        """Where it does when it begins with `resume`; None: from nothing."""
+        chosen = (point for point in self.inside if resume is not None and point.name == resume.name)
+        return next(chosen, self.base)
+
 
 @dataclass(frozen=True, slots=True)
 class Resume:

@@ -69,9 +69,7 @@ def _check_visible(
     operators = {node.number for node in topology.nodes if node.kind is NodeKind.OPERATOR}
 
     def begins(origin: Origin) -> Point | None:
-        standing, resume = standings[origin], line.resumes.get(origin)
-        chosen = [point for point in standing.inside if resume and point.name == resume.name]
-        return chosen[0] if chosen else standing.base
+        return standings[origin].begins(line.resumes.get(origin))
 
     def reached(sink: Origin, channel: int) -> int:
         """Up to where rows of the channel are not made again."""

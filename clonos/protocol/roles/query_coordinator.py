@@ -117,9 +117,9 @@ class QueryCoordinator(ABC):
         passed = self.passed()
         epoch = epoch_after(passed)
         finals = self.records.final_snapshots(passed)
-        last, cursors = self.records.newest_line(), self.cursors()
+        last = self.records.newest_line()
         if not self._recovery.repeats:
-            programs = self.programs()
+            programs, cursors = self.programs(), self.cursors()
             ends = self.sink_ends(passed)
             bases = {origin: final.point for origin, final in finals.items()}
             bases |= {origin: end.point(cursors.get(origin, {})) for origin, end in ends.items()}
@@ -138,7 +138,7 @@ class QueryCoordinator(ABC):
             return replace(line, programs=programs), positions_at(line, standings, cursors)
         if resumes and not self._is_older_copy(last) and not self.program_changes_at(epoch):
             try:
-                standings = self._standings(finals, epoch, last)
+                standings, cursors = self._standings(finals, epoch, last), self.cursors()
                 line = recovery_line(self._topology, standings, cursors, generation=generation, epoch=epoch)
                 return line, positions_at(line, standings, cursors)
             except ClonosError as error:
@@ -146,7 +146,7 @@ class QueryCoordinator(ABC):
         ended = {origin: final.point for origin, final in finals.items()}
         standings = {origin: Standing(point) for origin, point in ended.items()}
         line = RecoveryLine(generation, epoch, **beginnings(ended))
-        return line, positions_at(line, standings, cursors)
+        return line, positions_at(line, standings, {})
 
     def _is_older_copy(self, last: RecoveryLine | None) -> bool:
         """Whether the sink knows of a start that has drawn no line in this checkpoint."""
@@ -164,6 +164,11 @@ class QueryCoordinator(ABC):
             origin: Standing(finals[origin].point if origin in finals else None, inside.get(origin, ()))
             for origin in self._topology.instances(NodeKind.OPERATOR)
         }
+
+    @property
+    def _shows_at_once(self) -> bool:
+        """Whether some sink does."""
+        return not all(map(self._has_checkpoints, self._topology.instances(NodeKind.SINK)))
 
     def _has_checkpoints(self, origin: Origin) -> bool:
         """A sink that shows rows at once stands where its store does."""
@@ -203,8 +208,7 @@ class QueryCoordinator(ABC):
         if begun is None:
             return {}
         epoch = max(begun.epoch, epoch_after(self.forgotten))
-        sinks = self._topology.instances(NodeKind.SINK)
-        cursors = {} if all(map(self._has_checkpoints, sinks)) else self.seen_cursors()
+        cursors = self.seen_cursors() if self._shows_at_once else {}
         standings = {
             origin: replace(standing, inside=durable(standing.inside, begun.generation, stored.get(origin)))
             for origin, standing in self._all_standings(self._bases(epoch), epoch, begun).items()
