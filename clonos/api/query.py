@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("clonos")
 
 CHANGE_SECONDS = 60.0
+_STOP_SECONDS = 10.0
+"""How long a query that is stopped waits for rows of the last epoch to be visible."""
 
 
 class Ending:
@@ -152,7 +154,12 @@ class CausalQuery:
                 else:
                     failure = self._wait_for_end()
             if failure is None and not self._stopping.is_set():
+                self._coordinator.await_shown()
                 self._session.drain()
+            elif failure is None and not self._coordinator.await_shown(timeout=_STOP_SECONDS, tries_on=True):
+                self._warn(
+                    "rows_held", "rows of the last epoch are not visible yet: the next start shows them"
+                )
         except Exception as error:
             self._error = translate(error)
         finally:
@@ -270,6 +277,7 @@ class CausalQuery:
     def _drain(self) -> None:
         """What a function of foreachBatch raises ends the query, as where it is called behind a commit."""
         try:
+            self._coordinator.await_shown(tries_on=True)
             self._session.drain()
         except QueryDefinitionError:
             raise  # the caller is the function itself

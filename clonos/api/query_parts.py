@@ -35,7 +35,7 @@ class QueryParts:
             state = os.path.join(sink.folder, f"{node}.batch")
             files = BatchFiles(sink.files(node, plan.instances), state, coordinator.check_leads)
             self._deliveries.append(BatchDelivery(files, sink.fn, frame, failed))
-        coordinator.on_commit = self._tell_commit
+        coordinator.on_shown = self._tell_commit
 
     def start(self) -> None:
         self._tables.start()

@@ -40,8 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--recovery",
         choices=[kind.value for kind in RecoveryKind] + [_MIXED] + [identity.value for identity in Identity],
         default=RecoveryKind.CAUSAL.value,
-        help="which recovery the runs have; all but causal ones are in real time. mixed: some "
-        "operators have eager checkpoints, others uncoordinated ones. lineage, counters and "
+        help="which recovery the runs have; all but causal and batch ones are in real time. mixed: some operators "
+        "have eager checkpoints, others uncoordinated ones, and some do their epochs again. lineage, counters and "
         "channel_counters are small models of simpler ones: of these every execution is looked at, and --draw shows "
         "which breaks them. recorded is what causal logging adds to the last of them",
     )

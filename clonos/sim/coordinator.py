@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from clonos.errors import CheckpointMismatch, ClonosError, Fenced
 from clonos.protocol.fence import Fence, Generation
-from clonos.protocol.ids import LOG_BEGIN, Epoch, LogOffset, Origin, epoch_after
+from clonos.protocol.ids import LOG_BEGIN, NO_EPOCH, Epoch, LogOffset, Origin, epoch_after
 from clonos.protocol.line.recovery_line import Point, RecoveryLine
 from clonos.protocol.line.sink_trim import Page
 from clonos.protocol.recovery.causal.delta import still_needed
@@ -18,13 +18,15 @@ from clonos.protocol.recovery.causal.holding import HolderReply, Index, told
 from clonos.protocol.recovery.rollback.progress import Progress
 from clonos.protocol.recovery.rollback.rounds import StoredRound
 from clonos.protocol.recovery.rollback.sink_progress import SinkEnd
+from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.commit_records import CommitRecords
 from clonos.protocol.roles.query_coordinator import QueryCoordinator
 from clonos.protocol.topology import NodeKind
 from clonos.sim.channel_pages import Channels
 from clonos.sim.commits import Commits
-from clonos.sim.kernel import Steps
+from clonos.sim.kernel import Process, Steps
 from clonos.sim.partitions import Place
+from clonos.sim.sink_at_driver import SinkAtDriver
 
 if TYPE_CHECKING:
     from clonos.sim.driver import Driver
@@ -48,6 +50,8 @@ class Coordinator(QueryCoordinator):
         topology = world.plan.dataflow.topology
         super().__init__(topology, is_realtime=world.plan.realtime, recoveries=world.recoveries)
         self._rounds: Progress | None = None
+        self._shown_upto = NO_EPOCH  # all that sinks hold of these epochs is visible
+        self._showing: Process | None = None
         self.channels = Channels(world, driver)
         self._records = CommitRecords(Commits(world), topology)
         self._world = world
@@ -88,7 +92,39 @@ class Coordinator(QueryCoordinator):
                 self.look_for_commits()
             except ClonosError as error:
                 self._world.trace(self._driver.name, f"logs were not truncated: {error}")
+            self._look_at_sinks()
         self.launch()
+
+    def _look_at_sinks(self) -> None:
+        is_due = self._sinks_may_idle and self.forgotten > self._shown_upto
+        if is_due and (self._showing is None or not self._showing.alive):
+            self._showing = Process(self._world.kernel, f"shows at {self._driver.name}")
+            self._driver.mourners.append(self._showing.kill)
+            self._showing.begin(self._show(self._showing, self.forgotten))
+
+    def _show(self, process: Process, committed: Epoch) -> Steps:
+        try:
+            if (yield from self.show_committed(committed)):
+                self._shown_upto = committed
+        except ClonosError as error:
+            self._world.trace(self._driver.name, f"sinks do not show what they hold: {error}")
+        process.kill()
+
+    def is_served(self, origin: Origin) -> bool:
+        return any(
+            replica.origin == origin
+            for server in self._world.servers
+            if server.alive
+            for replica in server.replicas
+        )
+
+    def show_held(self, request: AttachRequest, committed: Epoch) -> Steps:
+        shows = SinkAtDriver(self._world, self._driver, request, committed)
+        shows.launch()
+        while not shows.is_over:
+            yield 200
+        if shows.error is not None:
+            raise shows.error
 
     # ------------------------------------------------------------------ starts
 

@@ -9,7 +9,7 @@ from typing import Final
 from clonos.protocol.ids import NodeId
 from clonos.protocol.recovery.recovery_kind import RecoveryKind
 from clonos.protocol.topology import NodeKind
-from clonos.sim.plan import Fault, Plan, SinkKind
+from clonos.sim.plan import FILES_RATE, Fault, Plan, SinkKind
 
 _MEANINGLESS: Final = frozenset(
     {
@@ -37,34 +37,43 @@ _BEYOND_CALLS: Final = frozenset({Fault.CHECKPOINT_OLDER, Fault.PROGRAM_CHANGED}
 
 
 def mixed(plan: Plan) -> Plan:
-    """The same with uncoordinated checkpoints, and eager ones of some operators."""
+    """The same with uncoordinated checkpoints, and eager ones of some operators; where there are many, one may do its
+    epochs again as a whole."""
     plan = rolled_back(plan, RecoveryKind.UNCOORDINATED)
     rng = Random(f"{plan.seed}/mixed")
     operators = [node.number for node in plan.dataflow.topology.nodes if node.kind is NodeKind.OPERATOR]
     eager = [NodeId(number) for number in operators if rng.random() < 0.5] or [NodeId(rng.choice(operators))]
-    return replace(plan, own_recoveries=tuple((number, RecoveryKind.EAGER) for number in eager))
+    own = dict.fromkeys(eager, RecoveryKind.EAGER)
+    again = Random(f"{plan.seed}/again")
+    if len(operators) > 1 and again.random() < 0.4:
+        own[NodeId(again.choice(operators[1:]))] = RecoveryKind.BATCH
+    return replace(plan, own_recoveries=tuple(own.items()))
 
 
 def rolled_back(plan: Plan, recovery: RecoveryKind) -> Plan:
-    """The same in real time, with this recovery, and without what only causal logging offers. Functions may reach for
-    entropy behind the back of the services: nothing is ever repeated that was seen."""
+    """The same with this recovery, in real time unless that is to be had in micro-batch, too, and without what only
+    causal logging offers. Functions may reach for entropy behind the back of the services: nothing is ever repeated
+    that was seen."""
     rng = Random(f"{plan.seed}/{recovery.value}")
     left_out = _MEANINGLESS | (_BEYOND_CALLS if SinkKind.CALL in plan.sink_kinds.values() else frozenset())
-    rates = tuple((kind, rate) for kind, rate in plan.rates if kind not in left_out)
+    rates = {kind: rate for kind, rate in plan.rates if kind not in left_out}
+    realtime = plan.realtime or not recovery.in_micro_batch
+    if not realtime:
+        rates[Fault.FILES_LOST] = FILES_RATE
     return replace(
         plan,
         recovery=recovery,
         round_interval=rng.choice((0.002, 0.01, 0.05)),
-        realtime=True,
+        realtime=realtime,
         resumes=True,
         standbys=0,
         switches=0,
         effects=False,
         poison=0,
-        per_epoch=False,
-        skips_idle=False,
+        per_epoch=plan.per_epoch and not realtime,
+        skips_idle=plan.skips_idle and not realtime,
         impure=rng.random() < 0.3,
         executors=False,
         spreads=False,
-        rates=rates,
+        rates=tuple(rates.items()),
     )

@@ -482,9 +482,10 @@ class World:
         return replace(record, ingested=self.checks.ingestion.entered(record.row[1], self.kernel.now))
 
     def is_drained(self, end: dict[Origin, int]) -> bool:
-        return all(end[partition] == len(records) for partition, records in self.partitions.items()) and (
-            self.checks.everything_is_out()
-        )
+        return self.is_read(end) and self.checks.everything_is_out()
+
+    def is_read(self, end: dict[Origin, int]) -> bool:
+        return all(end[partition] == len(records) for partition, records in self.partitions.items())
 
     def tell_commit(self, epoch: Epoch, truncation_points: dict[Origin, LogOffset]) -> None:
         for at, server in enumerate(self.servers):

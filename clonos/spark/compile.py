@@ -254,7 +254,8 @@ class Compiled:
     def check_recovery(self, *, realtime: bool) -> None:
         """Raises QueryDefinitionError where the query asks for what its recovery does not offer."""
         holding = [sink for sink in self._sinks if self.recoveries.holds(self._numbers[id(sink)])]
-        check_recovery(self._settings, self._nodes, holding, realtime=realtime)
+        nodes = {self._numbers[id(node)]: node for node in self._nodes}
+        check_recovery(self._settings, nodes, holding, self.recoveries, realtime=realtime)
         tell_who_goes_back(self.recoveries, self._names)
 
     @cached_property

@@ -27,6 +27,7 @@ from clonos.protocol.recovery.causal.delta import still_needed
 from clonos.protocol.recovery.causal.holding import HolderReply, told
 from clonos.protocol.recovery.on_gap import OnGap
 from clonos.protocol.recovery.rollback.sink_progress import SinkEnd
+from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.commit_records import CommitRecords
 from clonos.protocol.roles.query_coordinator import QueryCoordinator
 from clonos.protocol.roles.restart_policy import Failure, cause_of, may_resume, named
@@ -41,6 +42,7 @@ from clonos.spark.compile import Compiled
 from clonos.spark.conduit_address import Address
 from clonos.spark.executors import ExecutorServices
 from clonos.spark.former_data import check_former_data
+from clonos.spark.held_rows import HeldRows, show_held
 from clonos.spark.kafka_topics import check_topics
 from clonos.spark.leadership import DriverLeadership
 from clonos.spark.location import stores_of
@@ -112,7 +114,7 @@ class Coordinator(QueryCoordinator):
         self._seldom = Seldom()
         self._leadership = DriverLeadership(location, settings.data_dir)
         self.query = ""  # known when it has started
-        self.on_commit: Callable[[], None] = lambda: None
+        self.on_shown: Callable[[], None] = lambda: None  # what has committed is visible, or comes into view
         self.data = ""
         self._is_in_place = False  # the checkpoint says where this driver keeps logs
         compiled.bind(self._checkpoint.location)
@@ -126,6 +128,7 @@ class Coordinator(QueryCoordinator):
         self._traced = Target.of(settings.traces_endpoint)
         self._traces: RecoveryTraces | None = None
         self._rounds: RoundKeeper | None = None
+        self.held = HeldRows(self.show_committed, lambda: self.on_shown())
         self._seen_cursors: Mapping[Origin, Mapping[int, int]] = {}
         self._sinks_due = 0.0  # by the steady clock
 
@@ -205,7 +208,7 @@ class Coordinator(QueryCoordinator):
         nodes = self._compiled.node_specs(self._history)
         self._leadership.check()
         self._compiled.broadcasts.publish(self._checkpoint.location)
-        spec = QuerySpec(
+        spec = self._spec = QuerySpec(
             query=self.query,
             token=self._token,
             checkpoint=self._checkpoint.location,
@@ -385,6 +388,23 @@ class Coordinator(QueryCoordinator):
     def sink_ends(self, epoch: Epoch) -> Mapping[Origin, SinkEnd]:
         return sink_ends(self._checkpoint.location, self._topology, epoch)
 
+    def is_served(self, origin: Origin) -> bool:
+        return any(
+            (each["node"], each["instance"]) == (origin.node, origin.instance)
+            for each in self._servers.status()["replicas"]
+        )
+
+    def show_held(self, request: AttachRequest, committed: Epoch) -> Steps:
+        show_held(self._spec, self.data, request, committed)
+        yield from ()
+
+    def await_shown(self, *, timeout: float | None = None, tries_on: bool = False) -> bool:
+        """Until everything that has committed is visible; whether it is. Raises what keeps sinks from showing it,
+        unless it `tries_on`."""
+        if not self._sinks_may_idle:
+            return True
+        return self.held.await_shown(self._checkpoint.committed(), timeout=timeout, tries_on=tries_on)
+
     def all_snapshots_inside(self, epoch: Epoch) -> Mapping[Origin, Sequence[Point]]:
         return self._inside.all(epoch)
 
@@ -480,6 +500,12 @@ class Coordinator(QueryCoordinator):
     # --------------------------------------------------------------- commits
 
     def _watch(self) -> None:
+        try:
+            self._watch_until_it_stops()
+        finally:
+            self.held.stop()
+
+    def _watch_until_it_stops(self) -> None:
         stops = False
         while not stops:
             stops = self._stopping.wait(COMMIT_POLL_SECONDS)  # the last commit is recorded, too
@@ -487,6 +513,8 @@ class Coordinator(QueryCoordinator):
                 with self._forgetting:
                     self.look_for_commits()
                 self._look_at_sinks()
+                if self._sinks_may_idle:
+                    self.held.look(self.forgotten)
             except Fenced:
                 return  # another driver has taken over; a program that waits for the query hears of it
             except StorageUnavailable as error:
@@ -503,7 +531,8 @@ class Coordinator(QueryCoordinator):
 
     def tell_commit(self, epoch: Epoch, truncation_points: Mapping[Origin, LogOffset]) -> None:
         self._servers.commit(epoch, truncation_points)
-        self.on_commit()
+        if not self._sinks_may_idle:
+            self.on_shown()
 
     def forget_left_behind(self) -> None:
         self._servers.forget_left_behind()

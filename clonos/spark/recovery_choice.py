@@ -27,21 +27,32 @@ def own_recoveries(nodes: Mapping[NodeId, PlanNode]) -> dict[NodeId, RecoveryKin
 
 
 def check_recovery(
-    settings: Settings, nodes: Iterable[PlanNode], holding: Iterable[SinkPlan], *, realtime: bool
+    settings: Settings,
+    nodes: Mapping[NodeId, PlanNode],
+    holding: Iterable[SinkPlan],
+    recoveries: Recoveries,
+    *,
+    realtime: bool,
 ) -> None:
     """`holding` are the sinks that hold rows. Raises QueryDefinitionError."""
     recovery, on_gap = settings.recovery, settings.on_gap
-    operators = [node for node in nodes if isinstance(node, OperatorPlan)]
+    operators = [node for node in nodes.values() if isinstance(node, OperatorPlan)]
     for node in operators:
         _check_own(recovery, node)
+    for number, kind in own_recoveries(nodes).items():
+        _check_behind(kind, recoveries.by_node[number], nodes[number])
     if recovery is RecoveryKind.CAUSAL:
         return
     said, causal = f"spark.clonos.recovery={recovery.value}", _causal_instead(operators)
-    if not realtime:
+    others = {kind for kind in recoveries.by_node.values() if not kind.in_micro_batch}
+    if not realtime and others:
+        own = _who_goes_back(recovery, operators)
         raise QueryDefinitionError(
-            f"{said} is for real time: in micro-batch Spark runs single tasks of an epoch again, and others have seen "
-            "what they did",
-            hint=f"Call .trigger(realTime=...). {causal} for micro-batch",
+            f"{said if not own else said + own}: {' and '.join(sorted(kind.value for kind in others))} checkpoints are "
+            "for real time: in micro-batch nothing of an epoch is seen before it has ended, and Spark runs its tasks "
+            "again",
+            hint="Set spark.clonos.recovery=batch, and leave recovery= out, or call .trigger(realTime=...). "
+            f"{causal} for rows at once in micro-batch",
         )
     if on_gap is not OnGap.FAIL:
         raise QueryDefinitionError(
@@ -50,7 +61,7 @@ def check_recovery(
         )
     for node in operators:
         _check_operator(node, recovery, causal, standby=settings.standby)
-    if any(isinstance(sink.sink, BatchSink) for sink in holding):
+    if realtime and any(isinstance(sink.sink, BatchSink) for sink in holding):
         eager = ", or recovery='eager' to the operators before it" if recovery.logs_messages else ""
         raise QueryDefinitionError(
             f"{said}: a batch of foreachBatch, of a table, or of the console ends with an epoch, and what a sink holds "
@@ -92,14 +103,25 @@ def _check_operator(node: OperatorPlan, recovery: RecoveryKind, causal: str, *, 
         )
 
 
+def _check_behind(own: RecoveryKind, kind: RecoveryKind, node: PlanNode) -> None:
+    """An operator has been given checkpoints that no line ever begins with."""
+    if own is not kind:
+        assert isinstance(node, OperatorPlan)
+        raise QueryDefinitionError(
+            f"operator {node.binding.name!r} has recovery={own.value!r}, and is behind one of recovery={kind.value!r}, "
+            "which does an epoch again as a whole: so does what is behind it, and no checkpoint inside an epoch counts",
+            hint=f"Leave recovery={own.value!r} out, or give it to the operators in front, too",
+        )
+
+
 def _check_own(recovery: RecoveryKind, node: OperatorPlan) -> None:
     """Operators go together that leave the same in a checkpoint."""
     own = RecoveryKind(node.binding.recovery or recovery.value)
-    if own is not recovery and not (own.logs_messages and recovery.logs_messages):
-        for_all = "uncoordinated or to eager" if own.logs_messages else f"{own.value} and leave recovery= out"
+    if own is not recovery and not (own.mixes and recovery.mixes):
+        for_all = "uncoordinated, eager or batch" if own.mixes else f"{own.value} and leave recovery= out"
         raise QueryDefinitionError(
             f"operator {node.binding.name!r} has recovery={own.value!r} in a query of spark.clonos.recovery="
-            f"{recovery.value}: in one query there may be eager and uncoordinated checkpoints, or one recovery alone",
+            f"{recovery.value}: in one query there may be eager, uncoordinated and batch ones, or one recovery alone",
             hint=f"Set spark.clonos.recovery to {for_all}, or leave recovery={own.value!r} out",
         )
 

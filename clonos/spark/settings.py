@@ -162,7 +162,8 @@ class Settings:
             "`coordinated`, in real time, takes all instances back to the last complete round of checkpoints, and rows "
             "are seen when their round is complete; with `uncoordinated`, in real time, too, instances take "
             "checkpoints alone and keep what they have sent; with `eager`, in real time, nothing leaves an instance "
-            "before a checkpoint that has it is durable, and a lost process is replaced (docs/recoveries.md)",
+            "before a checkpoint that has it is durable, and a lost process is replaced; with `batch` an epoch is done "
+            "again as a whole, and its rows are seen when it has committed (docs/recoveries.md)",
         )
     )
     round_interval: float = field(

@@ -9,7 +9,7 @@ from clonos.protocol.recovery.recoveries import Recoveries
 from clonos.protocol.recovery.recovery_kind import RecoveryKind
 from clonos.protocol.topology import Node, NodeKind, Topology
 
-EAGER, UNCOORDINATED = RecoveryKind.EAGER, RecoveryKind.UNCOORDINATED
+EAGER, UNCOORDINATED, BATCH = RecoveryKind.EAGER, RecoveryKind.UNCOORDINATED, RecoveryKind.BATCH
 
 
 def node(number: int, kind: NodeKind, *upstream: int) -> Node:
@@ -51,3 +51,19 @@ def test_what_is_behind_an_operator_that_goes_back_goes_back_with_it(default: Re
     }
     assert found.goes_back == {3, 5, 6}
     assert found.holds(NodeId(6)) and not found.holds(NodeId(7)) and not found.replace
+
+
+@pytest.mark.parametrize("default", [EAGER, UNCOORDINATED])
+def test_what_is_behind_an_operator_that_begins_epochs_again_does_so_too(default: RecoveryKind) -> None:
+    """Whatever recovery that is said to have: no checkpoint of it inside an epoch is ever begun with."""
+    found = Recoveries.of(DIAMOND, default, {NodeId(3): BATCH, NodeId(5): EAGER})
+    assert {number for number, kind in found.by_node.items() if kind is BATCH} == {3, 5, 6}
+    assert found.holds(NodeId(6)) and not found.replace
+    assert found.line_kind.logs_messages
+
+
+def test_a_query_of_epochs_that_are_done_again_has_operators_in_front_that_go_on() -> None:
+    """What these have sent is looked for, although the query's own recovery keeps nothing."""
+    found = Recoveries.of(DIAMOND, BATCH, {NodeId(2): EAGER})
+    assert {number for number, kind in found.by_node.items() if kind is BATCH} == {3, 4, 5, 6, 7}
+    assert found.line_kind is EAGER

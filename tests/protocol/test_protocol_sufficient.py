@@ -30,10 +30,10 @@ def deterministic(order: Sensitivity, bundles: Sensitivity = Sensitivity.INSENSI
     [
         (deterministic(Sensitivity.INSENSITIVE), Recovery.EPOCH_AGAIN, Recovery.EPOCH_AGAIN),
         (deterministic(Sensitivity.CONVERGENT), Recovery.EPOCH_AGAIN, Recovery.CAUSAL),
-        (deterministic(Sensitivity.DIVERGENT), Recovery.COORDINATED, Recovery.CAUSAL),
+        (deterministic(Sensitivity.DIVERGENT), Recovery.BATCH, Recovery.CAUSAL),
         (
             deterministic(Sensitivity.INSENSITIVE, Sensitivity.DIVERGENT),
-            Recovery.COORDINATED,
+            Recovery.BATCH,
             Recovery.CAUSAL,
         ),
         (
@@ -42,10 +42,10 @@ def deterministic(order: Sensitivity, bundles: Sensitivity = Sensitivity.INSENSI
                 order=Sensitivity.INSENSITIVE,
                 bundles=Sensitivity.INSENSITIVE,
             ),
-            Recovery.COORDINATED,
+            Recovery.BATCH,
             Recovery.CAUSAL,
         ),
-        (Dependence(determinism=Determinism.HIDDEN), Recovery.COORDINATED, Recovery.EAGER),
+        (Dependence(determinism=Determinism.HIDDEN), Recovery.BATCH, Recovery.EAGER),
         (
             Dependence(determinism=Determinism.HIDDEN, services=frozenset({Service.EFFECT})),
             None,
@@ -93,7 +93,7 @@ def test_what_is_recorded_is_repeated_by_causal_logging_and_what_is_not_must_not
 ) -> None:
     if dependence.determinism is Determinism.HIDDEN:
         assert cheapest(dependence, AT_ONCE) is (None if dependence.has_effects else Recovery.EAGER)
-        assert cheapest(dependence, WITH_EPOCH) in (Recovery.COORDINATED, None)
+        assert cheapest(dependence, WITH_EPOCH) in (Recovery.BATCH, None)
     else:
         assert suffices(Recovery.CAUSAL, dependence, visibility)
     if dependence.has_effects or dependence.determinism is not Determinism.DETERMINISTIC:
@@ -105,12 +105,12 @@ def test_what_is_recorded_is_repeated_by_causal_logging_and_what_is_not_must_not
 def test_an_undone_round_may_differ_in_everything_but_effects() -> None:
     hidden = Dependence(determinism=Determinism.HIDDEN)
     told = Dependence(determinism=Determinism.HIDDEN, services=frozenset({Service.EFFECT}))
-    assert cheapest(hidden, WITH_EPOCH, frozenset(Recovery)) is Recovery.COORDINATED
+    assert cheapest(hidden, WITH_EPOCH, frozenset(Recovery)) is Recovery.BATCH
     assert cheapest(told, WITH_EPOCH, frozenset(Recovery)) is None
 
 
 def test_what_is_not_examined_counts_as_divergent() -> None:
     unknown = Dependence(determinism=Determinism.DETERMINISTIC)
     assert unknown.on_arrival is Sensitivity.DIVERGENT
-    assert cheapest(unknown, WITH_EPOCH, OFFERED) is Recovery.COORDINATED
+    assert cheapest(unknown, WITH_EPOCH, OFFERED) is Recovery.BATCH
     assert cheapest(unknown, AT_ONCE, OFFERED) is Recovery.CAUSAL

@@ -1,4 +1,5 @@
-"""Whole queries with checkpoints that instances take alone, under seeded schedules and faults."""
+"""Whole queries with checkpoints that instances take alone, or with none inside an epoch, under seeded schedules and
+faults."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from clonos.sim.run import Report, run
 
 FEW = 150
 PROCESSES = min(os.cpu_count() or 1, 4)
-KINDS: Final = (RecoveryKind.UNCOORDINATED, RecoveryKind.EAGER)
+KINDS: Final = (RecoveryKind.UNCOORDINATED, RecoveryKind.EAGER, RecoveryKind.BATCH)
 RUNS: Final = {**{kind.value: partial(run_rolled_back, kind) for kind in KINDS}, "mixed": run_mixed}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from planted import PLANTED as EPOCHS
+from planted_again import AGAIN
 from planted_batches import BATCHES
 from planted_calls import CALLS
 from planted_commits import COMMITS
@@ -59,6 +60,7 @@ PLANTED = {
     **UNCOORDINATED,
     **EAGER,
     **MIXED,
+    **AGAIN,
 }
 
 

@@ -126,7 +126,7 @@ def classified(laboratory: Laboratory, name: str) -> Classification:
     return classify(KNOWN[name].operator(), runs=KNOWN[name].runs, laboratory=laboratory)
 
 
-SPARK, COORDINATED, CAUSAL = Recovery.EPOCH_AGAIN, Recovery.COORDINATED, Recovery.CAUSAL
+SPARK, BATCH, CAUSAL = Recovery.EPOCH_AGAIN, Recovery.BATCH, Recovery.CAUSAL
 
 
 @pytest.mark.parametrize(
@@ -134,9 +134,9 @@ SPARK, COORDINATED, CAUSAL = Recovery.EPOCH_AGAIN, Recovery.COORDINATED, Recover
     [
         ("dedupe", {"deterministic", "recorded", "order_insensitive", "convergent"}, SPARK, SPARK),
         ("running_max", {"deterministic", "recorded", "convergent"}, SPARK, CAUSAL),
-        ("last_writer", {"deterministic", "recorded"}, COORDINATED, CAUSAL),
-        ("stamp", {"recorded", "order_insensitive", "convergent"}, COORDINATED, CAUSAL),
-        ("wall_clock", set[str](), COORDINATED, Recovery.EAGER),
+        ("last_writer", {"deterministic", "recorded"}, BATCH, CAUSAL),
+        ("stamp", {"recorded", "order_insensitive", "convergent"}, BATCH, CAUSAL),
+        ("wall_clock", set[str](), BATCH, Recovery.EAGER),
     ],
 )
 def test_what_each_class_meets_and_needs(

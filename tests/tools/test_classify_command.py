@@ -129,7 +129,7 @@ def test_a_report_shows_the_two_records_that_matter(capsys: pytest.CaptureFixtur
     assert "  replay    no difference found: deterministic\n" in text
     assert "  order     divergent: another state, or another last row of a key\n" in text
     assert (
-        "  bundles   no difference found\n  recovery  causal logging, or coordinated checkpoints where "
+        "  bundles   no difference found\n  recovery  causal logging, or batch where rows may be seen with their epoch"
         in text
     )
     example = text[text.index("\n2 records, in two orders:\n") :].splitlines()
@@ -158,8 +158,8 @@ def test_a_report_shows_the_two_records_that_matter(capsys: pytest.CaptureFixtur
                 "  replay    hidden nondeterminism: a replay in another instance in the same process differs",
                 "  order     not examined: two equal runs differ already",
                 (
-                    "  recovery  eager checkpoints, or coordinated ones where rows may be seen with their round; none "
-                    "repeats it exactly"
+                    "  recovery  eager checkpoints, or batch where rows may be seen with their epoch, and in real time "
+                    "coordinated with their round; none repeats it exactly"
                 ),
                 "1 record, recorded and repeated:",
                 "Ask ctx for what is not in the records: ctx.now() for the clock, ctx.random and ctx.uuid4() for",
@@ -213,7 +213,7 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert clonos_classify("clock", *KEYED, "--runs", 1, "--json") == 0
     said = json.loads(capsys.readouterr().out)
     assert said["determinism"] == "hidden" and said["order"] is said["boundary_sensitive"] is None
-    assert said["suffices"] == {"with_epoch": "coordinated", "at_once": "eager"}
+    assert said["suffices"] == {"with_epoch": "batch", "at_once": "eager"}
     assert said["examples"][0]["place"] == "another instance in the same process"
 
 

@@ -1,10 +1,12 @@
 """Which recovery each operator and each sink of a query has, and what follows from them together.
 
-Operators of different recoveries go together where their instances leave the same in a checkpoint: those that keep
-what they have sent (`RecoveryKind.logs_messages`). One line is drawn through all of them. When a process of eager
+Operators of different recoveries go together where one line can be drawn through all of them: those that keep what
+they have sent (`RecoveryKind.logs_messages`), and those that begin where the epoch does. When a process of eager
 checkpoints is lost, nothing goes back. When one of uncoordinated checkpoints is, what is behind it may have to go back
 with it, whatever recovery that has: so it keeps more than its newest checkpoints, and a sink there holds its rows
-(`protocol.recovery.rollback.held_output`).
+(`protocol.recovery.rollback.held_output`). What is behind an operator that does its epochs again as a whole has to do
+the same, so it takes no checkpoints inside an epoch either; what is before sends again what it has kept, and is the
+firewall of Isard and Abadi, "Falkirk Wheel: Rollback Recovery for Dataflow Systems", 2015, section 2.3.
 """
 
 from __future__ import annotations
@@ -21,8 +23,8 @@ from clonos.protocol.topology import Node, NodeKind, Topology
 @dataclass(frozen=True, slots=True)
 class Recoveries:
     """Of the operators and sinks of one query. `default` is that of the query: all of them have in common with it
-    whether they repeat steps, and whether they keep what they have sent. `goes_back`: nodes whose instances a failure
-    may lead to older checkpoints than their newest ones."""
+    whether they repeat steps. `goes_back`: nodes whose instances a failure may lead to older checkpoints than their
+    newest ones."""
 
     default: RecoveryKind
     by_node: Mapping[NodeId, RecoveryKind]
@@ -37,6 +39,13 @@ class Recoveries:
         own = {number: kind for number, kind in (own or {}).items() if kind is not default}
 
         @cache
+        def begins_epochs_again(number: NodeId) -> bool:
+            node = topology.node(number)
+            if node.kind is NodeKind.OPERATOR and own.get(number, default).begins_epochs_again:
+                return True
+            return any(begins_epochs_again(NodeId(before)) for before in node.upstream)
+
+        @cache
         def goes_back(number: NodeId) -> bool:
             node = topology.node(number)
             if node.kind is NodeKind.OPERATOR and own.get(number, default).begins_at_older_ones:
@@ -44,6 +53,8 @@ class Recoveries:
             return any(goes_back(NodeId(before)) for before in node.upstream)
 
         def kind(node: Node) -> RecoveryKind:
+            if begins_epochs_again(NodeId(node.number)):
+                return RecoveryKind.BATCH
             if node.kind is NodeKind.OPERATOR or not own:
                 return own.get(NodeId(node.number), default)
             return RecoveryKind.UNCOORDINATED if goes_back(NodeId(node.number)) else RecoveryKind.EAGER
@@ -58,6 +69,11 @@ class Recoveries:
                 if kind(node).begins_at_older_ones or goes_back(NodeId(node.number))
             ),
         )
+
+    @property
+    def line_kind(self) -> RecoveryKind:
+        """That by which a line is drawn: where some instances keep what they have sent, it is looked for."""
+        return next((kind for kind in self.by_node.values() if kind.logs_messages), self.default)
 
     def by_name(self, topology: Topology) -> dict[str, RecoveryKind]:
         """Of the operators and sinks of a program."""

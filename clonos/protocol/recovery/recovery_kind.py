@@ -28,6 +28,10 @@ class RecoveryKind(Enum):
     Recovery for Dataflow Systems", 2015, section 2.3, and pessimistic logging (Elnozahy et al., "A Survey of
     Rollback-Recovery Protocols in Message-Passing Systems", 2002, section 4.1). (`protocol.roles.operator_session`)"""
 
+    BATCH = "batch"
+    """Nothing is kept inside an epoch: after a failure the epoch is done again as a whole, and its rows are seen when
+    it has committed. The batch regime of Isard and Abadi, section 2.3, with the state that each epoch ends with."""
+
     @property
     def repeats(self) -> bool:
         """Whether steps are recorded, so that another process can repeat them in the place of a lost one."""
@@ -42,7 +46,28 @@ class RecoveryKind(Enum):
     @property
     def checkpoints_alone(self) -> bool:
         """Whether an instance takes checkpoints inside an epoch whenever its own work, or time, is reason enough."""
-        return self is not RecoveryKind.COORDINATED
+        return not (self.has_rounds or self.begins_epochs_again)
+
+    @property
+    def begins_epochs_again(self) -> bool:
+        """Whether an instance begins where the epoch does, after any failure."""
+        return self is RecoveryKind.BATCH
+
+    @property
+    def has_rounds(self) -> bool:
+        """Whether instances take checkpoints together."""
+        return self is RecoveryKind.COORDINATED
+
+    @property
+    def in_micro_batch(self) -> bool:
+        """Whether it is to be had where Spark runs the stages of an epoch one after another, and lost tasks again."""
+        return self in (RecoveryKind.CAUSAL, RecoveryKind.BATCH)
+
+    @property
+    def mixes(self) -> bool:
+        """Whether operators with it go together with operators that have another one: those that keep what they have
+        sent, and those that begin where the epoch does."""
+        return self.logs_messages or self.begins_epochs_again
 
     @property
     def begins_at_older_ones(self) -> bool:

@@ -3,7 +3,9 @@
 A recovery suffices if after any failure the outside has seen what one run without failures could have shown, once.
 What each one repeats, and what it does not:
 
-- the epoch is run again from the last snapshots: the same records, in another order between channels;
+- the epoch is run again from the last snapshots: the same records, in another order between channels, and the outside
+  may have seen what they gave before;
+- batch: the same, but the outside has seen nothing of it;
 - coordinated, by aligned barriers (Chandy and Lamport; asynchronous barrier snapshots): a round is undone as a whole,
   its rows with it, so anything may be different, as long as nothing of the round was seen;
 - uncoordinated, with logs at the senders: each channel's records in their order, in another order between channels;
@@ -22,10 +24,11 @@ class Recovery(enum.IntEnum):
     """Ordered by what they cost while nothing fails."""
 
     EPOCH_AGAIN = 1
-    COORDINATED = 2
-    UNCOORDINATED = 3
-    CAUSAL = 4
-    EAGER = 5
+    BATCH = 2
+    COORDINATED = 3
+    UNCOORDINATED = 4
+    CAUSAL = 5
+    EAGER = 6
 
 
 class Visibility(enum.Enum):
@@ -35,7 +38,9 @@ class Visibility(enum.Enum):
     AT_ONCE = "at_once"
 
 
-OFFERED = frozenset({Recovery.EPOCH_AGAIN, Recovery.COORDINATED, Recovery.CAUSAL, Recovery.EAGER})
+OFFERED = frozenset(
+    {Recovery.EPOCH_AGAIN, Recovery.BATCH, Recovery.COORDINATED, Recovery.CAUSAL, Recovery.EAGER}
+)
 """What `cheapest` chooses among unless it is told: Spark's own recovery, and those of `recovery_kind`."""
 
 
@@ -52,7 +57,7 @@ def suffices(recovery: Recovery, dependence: Dependence, visibility: Visibility)
         return False
     if recovery is Recovery.EAGER:
         return True
-    if recovery is Recovery.COORDINATED:
+    if recovery in (Recovery.BATCH, Recovery.COORDINATED):
         return not at_once
     may_differ = (
         Sensitivity.INSENSITIVE

@@ -19,10 +19,10 @@ from clonos.protocol.engine.output_commit import SinkInstance, Write
 from clonos.protocol.ids import NO_EPOCH, Epoch, LogOffset, Origin, epoch_before
 from clonos.protocol.line.recovery_line import RecoveryLine, Resume
 from clonos.protocol.line.snapshot_name import Since, SnapshotName, sequence_after
-from clonos.protocol.recovery.marker import Round
+from clonos.protocol.recovery.marker import NO_ROUND, Round
 from clonos.protocol.recovery.policy import Checkpoint, Decision, InstancePolicy
 from clonos.protocol.recovery.rollback.held_output import HeldOutput, SinkCheckpoint
-from clonos.protocol.recovery.rollback.replaceable import check_replaceable
+from clonos.protocol.recovery.rollback.replaceable import check_not_ended, check_replaceable
 from clonos.protocol.recovery.rollback.rounds import Rounds, StoredRound
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.sink_session import SinkPorts, SinkSession
@@ -36,6 +36,9 @@ S = TypeVar("S")
 class HoldingSinkPorts(SinkPorts, SnapshotPorts[S]):
     """What its session asks of the runtime, beside what every sink's does. `S` is a checkpoint as the runtime keeps
     it."""
+
+    @abstractmethod
+    def name_of(self, found: S) -> SnapshotName: ...
 
     @abstractmethod
     def restore_held(self, found: S) -> SinkCheckpoint:
@@ -55,7 +58,8 @@ class HoldingSinkPorts(SinkPorts, SnapshotPorts[S]):
 
     @abstractmethod
     def round_stored(self, stored: StoredRound) -> None:
-        """To the driver: the checkpoint is durable."""
+        """To the driver: the checkpoint is durable. Where there are none inside an epoch: what has committed up to this
+        epoch is visible."""
 
     @abstractmethod
     def steady_clock(self) -> float:
@@ -98,6 +102,7 @@ class HoldingSinkSession(SinkSession, Generic[S]):
             self._holding.claim(request.fence)
             covered = self._instance.covered
             yield from super().attach(request)
+            self._held.seen(self._shown)
             self._begin(covered)
         self._policy.begin_epoch()
 
@@ -123,6 +128,8 @@ class HoldingSinkSession(SinkSession, Generic[S]):
             if self._policy.goes_back and safe.epoch == self.request.epoch:
                 self._holding.snapshots.keep_from(safe.round)
             yield from self._show(self._held.take(self._rounds.committed, safe))
+            if self._policy.kind.begins_epochs_again:
+                self._holding.round_stored(StoredRound(self._rounds.committed, NO_ROUND))
 
     def conduit_is_gone(self) -> None:
         self._is_open = False
@@ -162,6 +169,8 @@ class HoldingSinkSession(SinkSession, Generic[S]):
             yield from ports.resume_held(found, resume)
             self._sequence = sequence_after(resume.name)
         else:
+            ended = ports.snapshots.binding(request.epoch, request.fence) if request.is_retry else None
+            check_not_ended(request, ports.name_of(ended) if ended is not None else None, self._name)
             found = ports.snapshots.final(epoch_before(request.epoch), line.since(self._origin))
         checkpoint = ports.restore_held(found) if found is not None else SinkCheckpoint(NO_EPOCH)
         ports.discard_from(request.epoch)

@@ -25,7 +25,12 @@ from clonos.protocol.ingestion import UNKNOWN, Ingested, PendingInput
 from clonos.protocol.ports import Encoded
 from clonos.protocol.recovery.marker import Round
 from clonos.protocol.recovery.policy import Checkpoint, Decision, InstancePolicy
-from clonos.protocol.recovery.rollback.replaceable import check_replaceable, gone, not_reached
+from clonos.protocol.recovery.rollback.replaceable import (
+    check_not_ended,
+    check_replaceable,
+    gone,
+    not_reached,
+)
 from clonos.protocol.recovery.rollback.rounds import Rounds, StoredRound
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.crash_marks import CrashMarks
@@ -137,6 +142,8 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
             yield from self.incarnation.serve(request)
         except ResumeFailed as error:
             raise error if self._policy.kind.repeats else gone(error) from error
+        if not self._policy.kind.repeats:
+            check_not_ended(request, self.incarnation.ended_before, self._name)
         if self._policy.goes_back:
             self._ports.snapshots.keep_from(0)
         self._policy.begin_epoch()
@@ -264,6 +271,8 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
             return
         if not is_told:
             self.acknowledge()
+        if not self._policy.kind.replaces:  # no other process will be sent it
+            self._ports.send_checkpointed(self._acked_input, self.live.log_offset)
         yield from self._ports.at(Moment.BUNDLE_TAKEN)
         yield from self._snapshot_if_due()
         yield from self._bound_unsent()

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
-from clonos.errors import ClonosError
+from clonos.errors import ClonosError, Fenced
 from clonos.protocol.fence import NO_GENERATION, Generation
 from clonos.protocol.ids import NO_EPOCH, Epoch, LogOffset, Origin, epoch_after, epoch_before
 from clonos.protocol.line.commit_record import CommitRecord
@@ -34,10 +34,12 @@ from clonos.protocol.line.recovery_line import (
 from clonos.protocol.line.rollback_line import rollback_line, rollback_target
 from clonos.protocol.recovery.coordinated.round_coordinator import RoundCoordinator
 from clonos.protocol.recovery.recoveries import Recoveries
+from clonos.protocol.recovery.rollback.committed_epochs import CommittedEpochs
 from clonos.protocol.recovery.rollback.progress import Progress
 from clonos.protocol.recovery.rollback.rounds import SafePoint, StoredRound
 from clonos.protocol.recovery.rollback.sink_progress import SinkEnd
 from clonos.protocol.recovery.uncoordinated.safe_line import SafeLine, durable, safe_points
+from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.commit_records import CommitRecords
 from clonos.protocol.roles.steps import Steps
 from clonos.protocol.topology import NodeKind, Topology
@@ -49,7 +51,7 @@ class QueryCoordinator(ABC):
     def __init__(self, topology: Topology, *, is_realtime: bool, recoveries: Recoveries) -> None:
         self._topology = topology
         self._recoveries = recoveries
-        self._recovery = recoveries.default
+        self._recovery = recoveries.line_kind
         self._is_realtime = is_realtime
         self.generation = NO_GENERATION  # of the start that is running
         self._claimed = NO_GENERATION  # by `begin_driver`, for the first start of the Spark query
@@ -59,6 +61,9 @@ class QueryCoordinator(ABC):
         self._first: Epoch | None = None  # that this driver has run
         self._line: RecoveryLine | None = None  # of the start that is running
         self.begins_at = Positions()  # the start that is running
+        self._shown: dict[
+            Origin, Epoch
+        ] = {}  # by sink's instance that holds rows, up to which epoch all is visible
         self._begun: tuple[Epoch, Mapping[Origin, Point]] | None = None  # an epoch, and where instances did
 
     # ------------------------------------------------------------------ starts
@@ -87,9 +92,39 @@ class QueryCoordinator(ABC):
         yield from self.begin_hosts(generation)
         drawn, self.begins_at = self._draw_line(generation, resumes=resumes)
         line = replace(drawn, realtime=self._is_realtime)
-        self._line, self._begun = line, None
+        self._line, self._begun, self._shown = line, None, {}
         self.keep_line(line)
         self._first = line.epoch if self._first is None else min(self._first, line.epoch)
+        if self._sinks_may_idle:
+            yield from self.show_committed(epoch_before(line.epoch))
+
+    @property
+    def _sinks_may_idle(self) -> bool:
+        """Whether sinks hold rows, and none may be served for long: in micro-batch an epoch begins when there is
+        input, and in real time at once."""
+        return not self._is_realtime and not self._recoveries.replace
+
+    def show_committed(self, committed: Epoch) -> Steps:
+        """Where no process serves a sink's instance, show here what it holds of what has committed: such a process may
+        have died in the middle of showing it. Whether all of it is visible everywhere, as far as is known. Raises what
+        showing raises; it may be tried again."""
+        is_all = True
+        for origin, end in self.sink_ends(committed).items():
+            ended = end.checkpoint.epoch
+            if self._shown.get(origin, NO_EPOCH) >= ended:
+                continue
+            if self.is_served(origin):
+                is_all = False
+                continue
+            request = end.request(origin, epoch_after(committed), self.generation)
+            try:
+                yield from self.show_held(request, committed)
+            except Fenced:  # a task of the next epoch has begun, and its process shows it
+                self.check_leads()
+                is_all = False
+            else:
+                self._shown[origin] = ended
+        return is_all
 
     def _claim(self, heard_of: Generation) -> Steps:
         """A generation above all that the sink has heard of: a checkpoint that was restored from an older copy does not
@@ -199,6 +234,8 @@ class QueryCoordinator(ABC):
             interval = max(interval, forgets_every)
         if self._recovery.logs_messages:
             return SafeLine(self.safe_line, interval=interval)
+        if not self._recovery.has_rounds:
+            return CommittedEpochs(self._shown)
         return RoundCoordinator(self._topology.instances(NodeKind.OPERATOR, NodeKind.SINK), interval=interval)
 
     def safe_line(self, stored: Mapping[Origin, StoredRound]) -> dict[Origin, SafePoint]:
@@ -321,6 +358,15 @@ class QueryCoordinator(ABC):
     def seen_cursors(self) -> Mapping[Origin, Mapping[int, int]]:
         """The same, at some moment of this start: what senders forget may wait."""
         return self.cursors()
+
+    def is_served(self, origin: Origin) -> bool:
+        """Whether a process serves the instance of a sink, and so shows what it holds."""
+        return False
+
+    def show_held(self, request: AttachRequest, committed: Epoch) -> Steps:
+        """As a sink's instance (`holding_sink_session`) that takes this request, and hears that the epoch has
+        committed. Raises Fenced where another one has begun to serve it."""
+        raise NotImplementedError
 
     def sink_ends(self, epoch: Epoch) -> Mapping[Origin, SinkEnd]:
         """Of sinks that hold output: with which checkpoint each instance ended an epoch, or the last one before."""

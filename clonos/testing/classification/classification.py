@@ -22,6 +22,7 @@ ORDER_WORDS: Final = {
 }
 _RECOVERY_WORDS: Final = {
     Recovery.EPOCH_AGAIN: "spark",
+    Recovery.BATCH: "batch",
     Recovery.COORDINATED: "coordinated",
     Recovery.CAUSAL: "causal",
     Recovery.EAGER: "eager",

@@ -29,6 +29,7 @@ class Protection(Enum):
     EAGER = "eager"
     COORDINATED = "coordinated"
     UNCOORDINATED = "uncoordinated"
+    BATCH = "batch"
 
     @property
     def recovery(self) -> RecoveryKind:
@@ -128,7 +129,7 @@ def why_not(cell: Cell) -> str | None:
         python = native.realtime is not native.build if realtime else native.python
         if cell.failure is Failure.REPLICA and not python:
             return f"the native job of {cell.query} has no process of the user's to kill"
-    if cell.mode is Mode.MICROBATCH and not cell.protection.recovery.repeats:
+    if cell.mode is Mode.MICROBATCH and not cell.protection.recovery.in_micro_batch:
         return f"{cell.protection.value} checkpoints are for real time"
     if cell.pattern is Pattern.TOGETHER and cell.failure is not Failure.REPLICA:
         return f"three failures of a {cell.failure.value} at once are one"

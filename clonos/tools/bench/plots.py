@@ -11,7 +11,9 @@ from clonos import figures
 from clonos.tools.bench.findings import SIDES, Held, grouped
 from clonos.tools.bench.results import Line
 
-COLOURS = dict(zip(SIDES, ("#c0392b", "#1f618d", "#b9770e", "#1e8449", "#6c3483", "#117a65", "#7b7d7d")))
+COLOURS = dict(
+    zip(SIDES, ("#c0392b", "#1f618d", "#b9770e", "#1e8449", "#6c3483", "#117a65", "#7b7d7d", "#b03a8c"))
+)
 NAMES = dict(
     zip(
         SIDES,
@@ -23,6 +25,7 @@ NAMES = dict(
             "eager checkpoints",
             "coordinated checkpoints",
             "uncoordinated checkpoints",
+            "epochs done again",
         ),
     )
 )

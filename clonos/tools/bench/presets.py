@@ -3,7 +3,7 @@
 - *smoke*: every query, mode, protection, failure and pattern once, and one search, as briefly as they can be run:
   whether all of it works. Its figures say nothing.
 - *standard*: what the tables of the report are made of, in less than an hour on two cores.
-- *recoveries*: the recoveries beside each other, in real time, one failure and three.
+- *recoveries*: the recoveries beside each other, in real time, one failure and three; and what micro-batch has.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ q12 realtime   clonos          query   single
 q12 microbatch passive         replica staggered
 q12 realtime   clonos          replica together
 q12 realtime   eager,coordinated,uncoordinated replica single
+q12 microbatch batch           replica single
 """
 _FAILURES = """
 q1,q3,q8,q12 microbatch,realtime none,clonos,hot replica    single
@@ -37,6 +38,7 @@ q1,q3,q8     microbatch          none,clonos     task       single
 _RECOVERIES = """
 q1,q3,q8,q12 realtime clonos,hot,eager,coordinated,uncoordinated replica single
 q12          realtime clonos,hot,eager,coordinated,uncoordinated replica staggered,together
+q3,q12       microbatch none,clonos,batch replica single
 """
 _OTHERS = "q4,q5,q7,q11,q13 microbatch none,clonos none single"
 _SEARCHES = """
@@ -59,7 +61,8 @@ PRESETS = {
     "recoveries": Plan(
         cells=combined(_RECOVERIES, rate=200, seconds=20, warm_up=8),
         searches=combined(
-            "q12 realtime clonos,eager,coordinated,uncoordinated none single",
+            "q12 realtime clonos,eager,coordinated,uncoordinated none single\n"
+            "q12 microbatch none,clonos,batch none single",
             rate=4000,
             seconds=15,
             warm_up=10,

@@ -52,6 +52,9 @@ def _replay(found: Classification) -> str:
     return f"{_NO_DIFFERENCE}: deterministic"
 
 
+_LATER: Final = "batch where rows may be seen with their epoch, and in real time coordinated with their round"
+
+
 def _order(found: Classification) -> str:
     if found.order is None:
         return _NOT_EXAMINED
@@ -74,7 +77,7 @@ def _recovery(found: Classification) -> str:
     if at_once is None:
         return "none repeats it exactly; see below"
     if at_once is Recovery.EAGER:
-        return "eager checkpoints, or coordinated ones where rows may be seen with their round; none repeats it exactly"
+        return f"eager checkpoints, or {_LATER}; none repeats it exactly"
     if at_once is Recovery.EPOCH_AGAIN:
         return "Spark's own gives the same rows, once where the sink knows a row that comes again"
     if with_epoch is Recovery.EPOCH_AGAIN:
@@ -82,11 +85,7 @@ def _recovery(found: Classification) -> str:
             "Spark's own ends the same in micro-batch, where a sink takes an epoch's rows in one step; "
             "otherwise it needs causal logging"
         )
-    return (
-        "causal logging, or coordinated checkpoints where rows may be seen with their round"
-        if with_epoch is Recovery.COORDINATED
-        else "needs causal logging"
-    )
+    return f"causal logging, or {_LATER}" if with_epoch is Recovery.BATCH else "needs causal logging"
 
 
 def _example(example: Counterexample) -> Iterator[str]:

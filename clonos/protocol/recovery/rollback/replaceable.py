@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from clonos.errors import GapError, ResumeFailed, RollbackNeeded, SnapshotCorrupt, Where
+from clonos.protocol.line.snapshot_name import SnapshotName
 from clonos.protocol.recovery.policy import InstancePolicy
 from clonos.protocol.roles.attach_request import AttachRequest
 
@@ -17,6 +18,18 @@ def check_replaceable(policy: InstancePolicy, request: AttachRequest, name: str)
         raise RollbackNeeded(
             f"{lost}; what it did since its last checkpoint is not recorded: all instances go back to checkpoints that "
             "fit together",
+            where=Where(name, request.origin.instance, request.epoch),
+        )
+
+
+def check_not_ended(request: AttachRequest, ended: SnapshotName | None, name: str) -> None:
+    """In micro-batch Spark runs a task again whose output it has lost. Others may have read that, and what is made now
+    may be something else. `ended` is how an earlier attempt has ended the epoch in this start of the query. Raises
+    RollbackNeeded."""
+    if ended is not None:
+        raise RollbackNeeded(
+            "Spark has lost what a task had made that has ended, and runs it again; others may have read that, and it "
+            "is not recorded: the epoch is done again as a whole",
             where=Where(name, request.origin.instance, request.epoch),
         )
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from clonos.protocol.ids import LOG_BEGIN, Origin
+from clonos.protocol.fence import LOWEST_FENCE, Fence, Generation, generation_of
+from clonos.protocol.ids import LOG_BEGIN, NO_OUTPUT, Epoch, Origin
 from clonos.protocol.line.recovery_line import Point
+from clonos.protocol.line.snapshot_name import SnapshotName
 from clonos.protocol.recovery.rollback.held_output import SinkCheckpoint
+from clonos.protocol.roles.attach_request import AttachRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +24,23 @@ class SinkEnd:
     def whole(self) -> Point:
         """Where the sink's store has lost nothing."""
         return Point(self.name, LOG_BEGIN, {}, dict(self.checkpoint.covered))
+
+    def request(self, origin: Origin, epoch: Epoch, generation: Generation) -> AttachRequest:
+        """With which the instance goes on from here, in a driver of this start, when none of its own processes does:
+        above all fences that these have shown, and below those of later task attempts."""
+        name = SnapshotName.parse(self.name)
+        ended = name.fence if name is not None else LOWEST_FENCE
+        before = ended if generation_of(ended) == generation else Fence.of(generation)
+        return AttachRequest(
+            origin,
+            epoch,
+            before.next(),
+            fresh=True,
+            is_retry=False,
+            emitted_output=NO_OUTPUT,
+            log_start=LOG_BEGIN,
+            log=b"",
+        )
 
     def point(self, cursors: Mapping[int, int]) -> Point:
         """For the recovery line, where the sink's store has `cursors`."""
