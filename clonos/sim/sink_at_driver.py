@@ -22,7 +22,8 @@ class SinkAtDriver(Process):
     """In a thread of the driver, on its host: to the sink it is one more process of the instance."""
 
     def __init__(self, world: World, driver: Driver, request: AttachRequest, committed: Epoch) -> None:
-        super().__init__(world.kernel, f"sink {request.origin} at {driver.name}")
+        number = world.next_number("sink at a driver")
+        super().__init__(world.kernel, f"sink {request.origin} at {driver.name}.{number}")
         self.world = world
         self.origin = request.origin
         self.fence = request.fence

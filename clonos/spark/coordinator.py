@@ -513,8 +513,7 @@ class Coordinator(QueryCoordinator):
                 with self._forgetting:
                     self.look_for_commits()
                 self._look_at_sinks()
-                if self._sinks_may_idle:
-                    self.held.look(self.forgotten)
+                self._look_at_held_rows()
             except Fenced:
                 return  # another driver has taken over; a program that waits for the query hears of it
             except StorageUnavailable as error:
@@ -523,6 +522,13 @@ class Coordinator(QueryCoordinator):
                 self._warn("logs_not_truncated", "logs were not truncated", error)
             except Exception as error:  # a bug: rows are still made, so the next commit may still be recorded
                 self._warn("logs_not_truncated", "a commit was not recorded", error)
+
+    def _look_at_held_rows(self) -> None:
+        try:
+            if self._sinks_may_idle:
+                self.held.look(self.forgotten)
+        except ClonosError as error:
+            self._warn("rows_held", "rows of an epoch that has committed cannot be shown now", error)
 
     def _warn(self, event: str, what: str, error: Exception) -> None:
         if self._seldom.is_due((event, self.forgotten)):

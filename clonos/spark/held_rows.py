@@ -25,7 +25,8 @@ from clonos_standby.cluster.spec import QuerySpec
 from clonos_standby.replica.holding_sink_host import HoldingSinkHost
 
 _PAUSE_SECONDS: Final = 1.0
-"""After a sink could not show what it holds."""
+_LONGEST_PAUSE: Final = 30.0
+"""After a sink could not show what it holds, the first time and when that goes on."""
 
 
 class HeldRows:
@@ -38,6 +39,7 @@ class HeldRows:
         self._changed = threading.Condition()
         self._upto = NO_EPOCH
         self._due = 0.0  # by the steady clock
+        self._pause = _PAUSE_SECONDS
         self._error: ClonosError | None = None  # of the last look
         self._failures = 0
         self._is_over = False
@@ -49,10 +51,12 @@ class HeldRows:
         try:
             is_all = carry_out(self._show(committed))
         except ClonosError as error:
-            self._due = time.monotonic() + _PAUSE_SECONDS
+            self._due = time.monotonic() + self._pause
+            self._pause = min(2 * self._pause, _LONGEST_PAUSE)
             self._tell(self._upto, error)
             raise
         if is_all:
+            self._pause = _PAUSE_SECONDS
             self._tell(committed, None)
             self._shown()
 

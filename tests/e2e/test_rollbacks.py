@@ -17,27 +17,36 @@ EPOCH_SECONDS = 5
 STRIKING_SECONDS = 60.0
 SETTINGS = {"recovery.interval": "300ms", "restart.limit": "100"}
 RECOVERIES = ("coordinated", "uncoordinated", "eager")
-MIXED = {"eager, then uncoordinated": ("eager", None), "uncoordinated, then eager": (None, "eager")}
+MIXED = {
+    "eager, then uncoordinated": ("eager", None),
+    "uncoordinated, then eager": (None, "eager"),
+    "eager, then batch": ("eager", "batch"),
+}
 """Of the two operators: where they have not that of the query."""
 
 
-def steady(base: Path, recovery: str) -> Run:
+def steady(base: Path, recovery: str, *, mode: str = "realtime") -> Run:
     first, second = MIXED.get(recovery, (None, None))
     return Run(
         base,
-        mode="realtime",
+        mode=mode,
         goes_on=True,
-        trigger={"realTime": f"{EPOCH_SECONDS} seconds"},
+        trigger={"realTime": f"{EPOCH_SECONDS} seconds"} if mode == "realtime" else None,
         settings={**SETTINGS, "recovery": "uncoordinated" if recovery in MIXED else recovery},
         first_recovery=first,
         second_recovery=second,
     )
 
 
-@pytest.mark.parametrize("recovery", (*RECOVERIES, *MIXED))
-def test_output_is_exact_although_processes_are_killed(spark: Any, tmp_path: Path, recovery: str) -> None:
+@pytest.mark.parametrize(
+    ("recovery", "mode"),
+    [*((each, "realtime") for each in (*RECOVERIES, *MIXED)), ("batch", "realtime"), ("batch", "microbatch")],
+)
+def test_output_is_exact_although_processes_are_killed(
+    spark: Any, tmp_path: Path, recovery: str, mode: str
+) -> None:
     """Those of operators and of a sink, one after the other, each when more has been seen."""
-    setup = steady(tmp_path, recovery)
+    setup = steady(tmp_path, recovery, mode=mode)
     with running(spark, setup) as query:
         for place in [(2, 0), (3, 1), (4, 0), (2, 1)]:
             await_more(query, setup)
@@ -45,15 +54,20 @@ def test_output_is_exact_although_processes_are_killed(spark: Any, tmp_path: Pat
         await_more(query, setup)
         await_end(query, setup)
     assert_exact(setup)
-    assert bool(query.restarts) == (recovery != "eager"), "all go back together, or a process is replaced"
+    assert bool(query.restarts) == (recovery != "eager" and mode == "realtime"), (
+        "all go back, or one is replaced"
+    )
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("recovery", (*RECOVERIES, *MIXED))
+@pytest.mark.parametrize("mode", ["realtime", "microbatch"])
+@pytest.mark.parametrize("recovery", (*RECOVERIES, *MIXED, "batch"))
 @pytest.mark.parametrize("seed", range(20))
-def test_minutes_of_random_strikes(spark: Any, tmp_path: Path, seed: int, recovery: str) -> None:
+def test_minutes_of_random_strikes(spark: Any, tmp_path: Path, seed: int, recovery: str, mode: str) -> None:
     """Processes of operators and of the sink, and the replica server, killed or stopped for a while."""
-    setup = steady(tmp_path, recovery)
+    if mode == "microbatch" and recovery != "batch":
+        pytest.skip("it is for real time")
+    setup = steady(tmp_path, recovery, mode=mode)
     setup.settings["replica.deadline"] = "3s"
     with running(spark, setup) as query:
         with striking(query, seed) as chaos:

@@ -10,7 +10,6 @@ from planted import CRASHES, RESTARTS, Planted
 from planted_mixed import of as mixed
 from planted_recovery import planted_under
 
-from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Epoch
 from clonos.protocol.recovery import recoveries
 from clonos.protocol.recovery.recovery_kind import RecoveryKind
@@ -51,14 +50,10 @@ def what_an_idle_sink_holds_is_left_to_its_next_epoch(patch: Patch) -> None:
     patch.setattr(QueryCoordinator, "show_committed", show_committed)
 
 
-def driver_shows_under_the_fence_of_the_process_that_was_lost(patch: Patch) -> None:
+def driver_tries_again_under_the_same_fence(patch: Patch) -> None:
+    """It is fenced by what it has begun itself."""
     real = SinkEnd.request
-
-    def request(self: SinkEnd, *said: Any) -> Any:
-        asked = real(self, *said)
-        return replace(asked, fence=Fence(asked.fence - 1))
-
-    patch.setattr(SinkEnd, "request", request)
+    patch.setattr(SinkEnd, "request", lambda self, *said, tried: real(self, *said, tried=0))
 
 
 def what_was_shown_before_a_failure_is_shown_again(patch: Patch) -> None:
@@ -96,7 +91,12 @@ AGAIN: dict[str, Planted] = {
         of(task_that_has_ended_is_run_again_although_others_have_read_it, realtime=False, rates=FILES),
         of(rows_are_seen_when_their_sink_has_ended_its_epoch, rates=RESTARTS),
         of(what_an_idle_sink_holds_is_left_to_its_next_epoch, first=59, **IDLE),
-        of(driver_shows_under_the_fence_of_the_process_that_was_lost, first=59, **IDLE),
+        of(
+            driver_tries_again_under_the_same_fence,
+            first=245,
+            rates={**CRASHES, Fault.SINK_BEFORE: 0.5},
+            **IDLE,
+        ),
         of(what_was_shown_before_a_failure_is_shown_again, first=83, rates=RESTARTS),
         of(epoch_that_has_not_committed_is_as_good_as_one_that_has, rates=RESTARTS),
         mixed(what_is_behind_an_operator_that_begins_again_keeps_its_own_recovery),

@@ -13,6 +13,7 @@ in it, and no instance asks any more for logs that servers of earlier drivers ha
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -64,6 +65,7 @@ class QueryCoordinator(ABC):
         self._shown: dict[
             Origin, Epoch
         ] = {}  # by sink's instance that holds rows, up to which epoch all is visible
+        self._tried: Counter[tuple[Origin, Epoch]] = Counter()  # to show it here
         self._begun: tuple[Epoch, Mapping[Origin, Point]] | None = None  # an epoch, and where instances did
 
     # ------------------------------------------------------------------ starts
@@ -92,7 +94,7 @@ class QueryCoordinator(ABC):
         yield from self.begin_hosts(generation)
         drawn, self.begins_at = self._draw_line(generation, resumes=resumes)
         line = replace(drawn, realtime=self._is_realtime)
-        self._line, self._begun, self._shown = line, None, {}
+        self._line, self._begun, self._shown, self._tried = line, None, {}, Counter()
         self.keep_line(line)
         self._first = line.epoch if self._first is None else min(self._first, line.epoch)
         if self._sinks_may_idle:
@@ -116,7 +118,9 @@ class QueryCoordinator(ABC):
             if self.is_served(origin):
                 is_all = False
                 continue
-            request = end.request(origin, epoch_after(committed), self.generation)
+            tried = self._tried[origin, ended]
+            self._tried[origin, ended] += 1
+            request = end.request(origin, epoch_after(committed), self.generation, tried=tried)
             try:
                 yield from self.show_held(request, committed)
             except Fenced:  # a task of the next epoch has begun, and its process shows it

@@ -129,6 +129,8 @@ class Replica:
     def _hear_rounds(self, said: RoundsSaid) -> None:
         if self._session is not None:
             carry_out(self._session.hear_rounds(said.rounds))
+            assert self._host is not None
+            self._tell_stored(self._host)
 
     def _build(self) -> Host:
         """What it is to be. It imports the modules of the user's functions, which may take longer than a conduit would
@@ -287,16 +289,19 @@ class Replica:
     def _tell(self, host: Host) -> None:
         """The supervisor hears of a recovery at once, of the rest now and then."""
         now = time.monotonic()
-        if host.stored_round is not None:
-            generation = generation_of(Fence(self._hello.fence))
-            self._say(CheckpointStored(generation, host.stored_round))
-            host.stored_round = None
+        self._tell_stored(host)
         if host.recovered is not None:
             self._say(Recovered({**host.recovered, "fence": Fence(self._hello.fence).text}))
             host.recovered = None
         if now >= self._figures_due:
             self._figures_due = now + FIGURES_SECONDS
             self._say(Figures(self._figures(host)))
+
+    def _tell_stored(self, host: Host) -> None:
+        if host.stored_round is not None:
+            generation = generation_of(Fence(self._hello.fence))
+            self._say(CheckpointStored(generation, host.stored_round))
+            host.stored_round = None
 
     def _figures(self, host: Host) -> dict[str, float]:
         return {**host.figures(), **self._bundle_seconds.figures("bundle_seconds")}

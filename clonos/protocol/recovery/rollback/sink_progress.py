@@ -25,16 +25,17 @@ class SinkEnd:
         """Where the sink's store has lost nothing."""
         return Point(self.name, LOG_BEGIN, {}, dict(self.checkpoint.covered))
 
-    def request(self, origin: Origin, epoch: Epoch, generation: Generation) -> AttachRequest:
+    def request(self, origin: Origin, epoch: Epoch, generation: Generation, *, tried: int) -> AttachRequest:
         """With which the instance goes on from here, in a driver of this start, when none of its own processes does:
-        above all fences that these have shown, and below those of later task attempts."""
+        above all fences that these have shown, and that have been `tried` here, and below those of later task
+        attempts. Raises CounterExhausted."""
         name = SnapshotName.parse(self.name)
         ended = name.fence if name is not None else LOWEST_FENCE
         before = ended if generation_of(ended) == generation else Fence.of(generation)
         return AttachRequest(
             origin,
             epoch,
-            before.next(),
+            Fence.of(generation, before.attempt, before.replacement + 1 + tried),
             fresh=True,
             is_retry=False,
             emitted_output=NO_OUTPUT,
