@@ -59,9 +59,6 @@ class HoldingSinkHost(SinkHost, HoldingSinkPorts[SinkSnapshot]):
             raise StorageUnavailable(f"the line of start {generation} is not there")
         return line
 
-    def name_of(self, found: SinkSnapshot) -> SnapshotName:
-        return found.name
-
     def restore_held(self, found: SinkSnapshot) -> SinkCheckpoint:
         return found.checkpoint
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from clonos_standby.replica.watchdog import STUCK
+from clonos.protocol.roles.death import STUCK
 
 
 class Slow:

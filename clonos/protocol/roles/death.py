@@ -19,6 +19,8 @@ REPORTED: Final = 70
 """Exit code of a process that has told its conduit why it ends."""
 LET_GO: Final = 71
 """Exit code of a standby whose conduit needs it no more: the epoch, or the query, is over."""
+STUCK: Final = 71
+"""Exit code of another process that made no progress for too long."""
 RELEASED: Final = "released"
 
 
@@ -111,6 +113,8 @@ def _cause(ending: Ending) -> tuple[str, str]:
     reason = ending.killed_for
     if ending.code == LET_GO and ending.standby:
         return RELEASED, "was a standby that its conduit has let go of"
+    if ending.code == STUCK:
+        return "exit", f"ended by itself, as it made no progress for too long (exit code {STUCK})"
     if ending.signal is None:
         return "exit", f"ended by itself with exit code {ending.code}"
     if ending.signal != KILLED:

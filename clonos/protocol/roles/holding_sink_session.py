@@ -22,7 +22,7 @@ from clonos.protocol.line.snapshot_name import Since, SnapshotName, sequence_aft
 from clonos.protocol.recovery.marker import NO_ROUND, Round
 from clonos.protocol.recovery.policy import Checkpoint, Decision, InstancePolicy
 from clonos.protocol.recovery.rollback.held_output import HeldOutput, SinkCheckpoint
-from clonos.protocol.recovery.rollback.replaceable import check_not_ended, check_replaceable
+from clonos.protocol.recovery.rollback.replaceable import check_replaceable
 from clonos.protocol.recovery.rollback.rounds import Rounds, StoredRound
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.sink_session import SinkPorts, SinkSession
@@ -36,9 +36,6 @@ S = TypeVar("S")
 class HoldingSinkPorts(SinkPorts, SnapshotPorts[S]):
     """What its session asks of the runtime, beside what every sink's does. `S` is a checkpoint as the runtime keeps
     it."""
-
-    @abstractmethod
-    def name_of(self, found: S) -> SnapshotName: ...
 
     @abstractmethod
     def restore_held(self, found: S) -> SinkCheckpoint:
@@ -169,8 +166,6 @@ class HoldingSinkSession(SinkSession, Generic[S]):
             yield from ports.resume_held(found, resume)
             self._sequence = sequence_after(resume.name)
         else:
-            ended = ports.snapshots.binding(request.epoch, request.fence) if request.is_retry else None
-            check_not_ended(request, ports.name_of(ended) if ended is not None else None, self._name)
             found = ports.snapshots.final(epoch_before(request.epoch), line.since(self._origin))
         checkpoint = ports.restore_held(found) if found is not None else SinkCheckpoint(NO_EPOCH)
         ports.discard_from(request.epoch)

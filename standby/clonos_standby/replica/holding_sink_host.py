@@ -83,9 +83,6 @@ class HoldingSinkHost(SinkHost, HoldingSinkPorts[Manifest]):
     def line(self, generation: Generation) -> RecoveryLine:
         return read_line(self._query.checkpoint, generation)
 
-    def name_of(self, found: Manifest) -> SnapshotName:
-        return found.name
-
     def restore_held(self, found: Manifest) -> SinkCheckpoint:
         shutil.rmtree(self._restored, ignore_errors=True)
         os.makedirs(os.path.dirname(self._restored), exist_ok=True)

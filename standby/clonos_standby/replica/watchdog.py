@@ -19,9 +19,8 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NoReturn
 
 from clonos.protocol.engine.instance import Row
+from clonos.protocol.roles.death import STUCK
 from clonos_standby.server.log import Level, log
-
-STUCK = 71
 
 
 def end_stuck(why: str, before: Callable[[], None] = lambda: None) -> NoReturn:
