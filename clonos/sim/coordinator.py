@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 POLL = 8_000
 ROUNDS_POLL = 2_000
+SHOWN_WITHIN = 30_000
 _NEXT = Generation(1 << 31)
 """For a line that is only looked at."""
 
@@ -51,6 +52,7 @@ class Coordinator(QueryCoordinator):
         super().__init__(topology, is_realtime=world.plan.realtime, recoveries=world.recoveries)
         self._rounds: Progress | None = None
         self._shown_upto = NO_EPOCH  # all that sinks hold of these epochs is visible
+        self._looked: tuple[Epoch, int] = NO_EPOCH, 0  # which epoch's rows are awaited, and since when
         self._showing: Process | None = None
         self.channels = Channels(world, driver)
         self._records = CommitRecords(Commits(world), topology)
@@ -100,11 +102,15 @@ class Coordinator(QueryCoordinator):
         if is_due and (self._showing is None or not self._showing.alive):
             self._showing = Process(self._world.kernel, f"shows at {self._driver.name}")
             self._driver.mourners.append(self._showing.kill)
-            self._showing.begin(self._show(self._showing, self.forgotten))
+            now = self._world.kernel.now
+            if self.forgotten != self._looked[0]:
+                self._looked = self.forgotten, now
+            takes_over = now - self._looked[1] > SHOWN_WITHIN
+            self._showing.begin(self._show(self._showing, self.forgotten, takes_over=takes_over))
 
-    def _show(self, process: Process, committed: Epoch) -> Steps:
+    def _show(self, process: Process, committed: Epoch, *, takes_over: bool) -> Steps:
         try:
-            if (yield from self.show_committed(committed)):
+            if (yield from self.show_committed(committed, takes_over=takes_over)):
                 self._shown_upto = committed
         except ClonosError as error:
             self._world.trace(self._driver.name, f"sinks do not show what they hold: {error}")

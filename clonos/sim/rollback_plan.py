@@ -60,6 +60,7 @@ def rolled_back(plan: Plan, recovery: RecoveryKind) -> Plan:
     realtime = plan.realtime or not recovery.in_micro_batch
     if not realtime:
         rates[Fault.FILES_LOST] = FILES_RATE
+        rates.pop(Fault.SNAPSHOTS_GONE, None)  # no log says that an instance has run (docs/recoveries.md)
     return replace(
         plan,
         recovery=recovery,

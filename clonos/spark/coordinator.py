@@ -128,7 +128,9 @@ class Coordinator(QueryCoordinator):
         self._traced = Target.of(settings.traces_endpoint)
         self._traces: RecoveryTraces | None = None
         self._rounds: RoundKeeper | None = None
-        self.held = HeldRows(self.show_committed, lambda: self.on_shown())
+        self.held = HeldRows(
+            self.show_committed, lambda: self.on_shown(), deadline=settings.function_deadline
+        )
         self._seen_cursors: Mapping[Origin, Mapping[int, int]] = {}
         self._sinks_due = 0.0  # by the steady clock
 
@@ -518,16 +520,19 @@ class Coordinator(QueryCoordinator):
                 return  # another driver has taken over; a program that waits for the query hears of it
             except StorageUnavailable as error:
                 self._warn("checkpoint_unreadable", "a commit cannot be looked for, or recorded, now", error)
+                self.held.has_failed(error)
             except ClonosError as error:
                 self._warn("logs_not_truncated", "logs were not truncated", error)
+                self.held.has_failed(error)
             except Exception as error:  # a bug: rows are still made, so the next commit may still be recorded
                 self._warn("logs_not_truncated", "a commit was not recorded", error)
+                self.held.has_failed(error)
 
     def _look_at_held_rows(self) -> None:
         try:
             if self._sinks_may_idle:
                 self.held.look(self.forgotten)
-        except ClonosError as error:
+        except Exception as error:
             self._warn("rows_held", "rows of an epoch that has committed cannot be shown now", error)
 
     def _warn(self, event: str, what: str, error: Exception) -> None:

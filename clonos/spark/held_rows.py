@@ -13,9 +13,8 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
-from clonos.errors import ClonosError
 from clonos.protocol.ids import NO_EPOCH, Epoch
 from clonos.protocol.recovery.rollback.rounds import Rounds
 from clonos.protocol.roles.attach_request import AttachRequest
@@ -29,38 +28,56 @@ _LONGEST_PAUSE: Final = 30.0
 """After a sink could not show what it holds, the first time and when that goes on."""
 
 
-class HeldRows:
-    """Of one query in one driver. `show` is `QueryCoordinator.show_committed`, `shown` hears that everything up to an
-    epoch is visible."""
+class Show(Protocol):
+    """`QueryCoordinator.show_committed`."""
 
-    def __init__(self, show: Callable[[Epoch], Steps], shown: Callable[[], None]) -> None:
+    def __call__(self, committed: Epoch, *, takes_over: bool) -> Steps: ...
+
+
+class HeldRows:
+    """Of one query in one driver. `shown` hears that everything up to an epoch is visible. Where the process of a sink
+    has not shown it for `deadline` seconds, the driver does."""
+
+    def __init__(self, show: Show, shown: Callable[[], None], *, deadline: float) -> None:
         self._show = show
         self._shown = shown
+        self._deadline = deadline
+        self._looked: tuple[Epoch, float] = (
+            NO_EPOCH,
+            0.0,
+        )  # which is awaited, and since when, by the steady clock
         self._changed = threading.Condition()
         self._upto = NO_EPOCH
         self._due = 0.0  # by the steady clock
         self._pause = _PAUSE_SECONDS
-        self._error: ClonosError | None = None  # of the last look
+        self._error: Exception | None = None  # of the last look
         self._failures = 0
         self._is_over = False
 
     def look(self, committed: Epoch) -> None:
         """Raises what showing raises."""
-        if committed <= self._upto or time.monotonic() < self._due:
+        now = time.monotonic()
+        if committed <= self._upto or now < self._due:
             return
+        if committed != self._looked[0]:
+            self._looked = committed, now
         try:
-            is_all = carry_out(self._show(committed))
-        except ClonosError as error:
+            is_all = carry_out(self._show(committed, takes_over=now - self._looked[1] > self._deadline))
+        except Exception as error:
             self._due = time.monotonic() + self._pause
             self._pause = min(2 * self._pause, _LONGEST_PAUSE)
-            self._tell(self._upto, error)
+            self.has_failed(error)
             raise
         if is_all:
             self._pause = _PAUSE_SECONDS
             self._tell(committed, None)
             self._shown()
 
-    def _tell(self, upto: Epoch, error: ClonosError | None) -> None:
+    def has_failed(self, error: Exception) -> None:
+        """What is to be shown cannot be, or is not known yet to have committed."""
+        self._tell(self._upto, error)
+
+    def _tell(self, upto: Epoch, error: Exception | None) -> None:
         with self._changed:
             self._upto, self._error = upto, error
             self._failures += error is not None

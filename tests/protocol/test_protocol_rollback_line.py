@@ -8,7 +8,7 @@ from itertools import product
 import pytest
 from hypothesis import given, strategies as st
 
-from clonos.errors import CheckpointMismatch
+from clonos.errors import CheckpointMismatch, SnapshotCorrupt
 from clonos.protocol.ids import LOG_BEGIN, Epoch, Origin, OutputNumber
 from clonos.protocol.line.recovery_line import Point, RecoveryLine, Standing, first_unread
 from clonos.protocol.line.rollback_line import rollback_line
@@ -110,6 +110,16 @@ def test_after_the_epoch_has_ended_as_the_hint_says_another_program_begins() -> 
         recovery=RecoveryKind.COORDINATED,
     )
     assert names(found) == {}
+
+
+def test_a_sender_whose_checkpoint_is_gone_is_named() -> None:
+    """An instance without input may have none in micro-batch, but not one whose rows others have."""
+    standings = {origin: Standing(base) for origin, base in BASES.items() if origin != FIRST}
+    how = {"generation": 2, "epoch": Epoch(1), "resumes": True, "recovery": RecoveryKind.BATCH}
+    with pytest.raises(SnapshotCorrupt, match="'second' has received rows up to 2 of instance 0 of 'first'"):
+        rollback_line(CHAIN, {**standings, FIRST: Standing()}, {}, **how)
+    idle = {FIRST: Standing(BASES[FIRST]), SECOND: Standing(), SINK: Standing()}
+    assert rollback_line(CHAIN, idle, {}, **how).bases == {FIRST: "a"}
 
 
 def test_rows_that_came_from_a_source_may_be_shown_again() -> None:

@@ -42,7 +42,7 @@ def rows_are_seen_when_their_sink_has_ended_its_epoch(patch: Patch) -> None:
 def what_an_idle_sink_holds_is_left_to_its_next_epoch(patch: Patch) -> None:
     """Which begins when there is more input."""
 
-    def show_committed(self: QueryCoordinator, committed: Epoch) -> Any:
+    def show_committed(self: QueryCoordinator, committed: Epoch, **how: Any) -> Any:
         yield from ()
         return True
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from clonos.errors import CheckpointMismatch
+from clonos.errors import CheckpointMismatch, SnapshotCorrupt
 from clonos.protocol.fence import Generation
 from clonos.protocol.ids import Epoch, Origin, channel_origin
 from clonos.protocol.line.recovery_line import Point, RecoveryLine, Standing, beginnings, recovery_line
@@ -34,7 +34,8 @@ def rollback_line(
     recovery: RecoveryKind,
 ) -> RecoveryLine:
     """`standings` are those of operators' and sinks' instances, `resumes`: whether they may begin inside the epoch.
-    Raises CheckpointMismatch."""
+    Raises CheckpointMismatch, SnapshotCorrupt."""
+    _check_bases(topology, standings)
     if resumes:
         line = rollback_target(
             topology, standings, cursors, generation=generation, epoch=epoch, recovery=recovery
@@ -61,6 +62,22 @@ def rollback_target(
         for origin in topology.instances(NodeKind.SINK)
     }
     return recovery_line(topology, standings, sinks, generation=generation, epoch=epoch, recovery=recovery)
+
+
+def _check_bases(topology: Topology, standings: Mapping[Origin, Standing]) -> None:
+    """Whoever has received rows in an epoch that has committed has a sender that ended one. In micro-batch an instance
+    without input leaves no checkpoint, so that one is gone shows here."""
+    for receiver, standing in standings.items():
+        for channel, at in standing.reached.items():
+            sender = channel_origin(channel)
+            to = topology.destination(sender.node, receiver)
+            if sender in standings and to is not None and at > standings[sender].sent.get(to, -1):
+                raise SnapshotCorrupt(
+                    f"instance {receiver.instance} of {topology.node(receiver.node).name!r} has received rows up to "
+                    f"{at} of instance {sender.instance} of {topology.node(sender.node).name!r}, and no checkpoint is "
+                    "there with which that ended the epoch",
+                    hint="Restore the checkpoint as it was after that epoch",
+                )
 
 
 def _check_visible(

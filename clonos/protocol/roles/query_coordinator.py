@@ -106,16 +106,17 @@ class QueryCoordinator(ABC):
         input, and in real time at once."""
         return not self._is_realtime and not self._recoveries.replace
 
-    def show_committed(self, committed: Epoch) -> Steps:
+    def show_committed(self, committed: Epoch, *, takes_over: bool = False) -> Steps:
         """Where no process serves a sink's instance, show here what it holds of what has committed: such a process may
-        have died in the middle of showing it. Whether all of it is visible everywhere, as far as is known. Raises what
-        showing raises; it may be tried again."""
+        have died in the middle of showing it. With `takes_over` also where one does, which has taken too long: it is
+        fenced. Whether all of it is visible everywhere, as far as is known. Raises what showing raises; it may be tried
+        again."""
         is_all = True
         for origin, end in self.sink_ends(committed).items():
             ended = end.checkpoint.epoch
             if self._shown.get(origin, NO_EPOCH) >= ended:
                 continue
-            if self.is_served(origin):
+            if self.is_served(origin) and not takes_over:
                 is_all = False
                 continue
             tried = self._tried[origin, ended]

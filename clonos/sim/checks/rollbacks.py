@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from clonos.errors import CheckpointMismatch
+from clonos.errors import CheckpointMismatch, SnapshotCorrupt
 from clonos.protocol.ids import Origin, channel_origin
 from clonos.protocol.line.recovery_line import Point, RecoveryLine
 from clonos.protocol.topology import NodeKind
@@ -61,6 +61,8 @@ class Rollbacks:
             line = self._world.driver.next_line()
         except CheckpointMismatch as behind:
             raise Violation("output rule", behind.message) from behind
+        except SnapshotCorrupt:
+            return  # a checkpoint is gone, and the next start is refused
         sender = channel_origin(tag.channel)
         if self._world.recoveries.holds(sink.node):
             last = self._reached(line, sink).get(tag.channel, -1)

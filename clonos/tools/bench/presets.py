@@ -36,6 +36,7 @@ q12          realtime            none,clonos     task,query single
 q1,q3,q8     microbatch          none,clonos     task       single
 """
 _RECOVERIES = """
+q1,q12       realtime none replica single
 q1,q3,q8,q12 realtime clonos,hot,eager,coordinated,uncoordinated replica single
 q12          realtime clonos,hot,eager,coordinated,uncoordinated replica staggered,together
 q3,q12       microbatch none,clonos,batch replica single
@@ -61,7 +62,7 @@ PRESETS = {
     "recoveries": Plan(
         cells=combined(_RECOVERIES, rate=200, seconds=20, warm_up=8),
         searches=combined(
-            "q12 realtime clonos,eager,coordinated,uncoordinated none single\n"
+            "q12 realtime none,clonos,eager,coordinated,uncoordinated none single\n"
             "q12 microbatch none,clonos,batch none single",
             rate=4000,
             seconds=15,
