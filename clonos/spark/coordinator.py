@@ -151,10 +151,12 @@ class Coordinator(QueryCoordinator):
             raise
 
     def _begin(self) -> None:
-        self.query = self._checkpoint.open(self._topology, self._recoveries)
         # Another query is told so, before it matters what the checkpoint and this query's sink know of each other.
-        if why := another_query(self._checkpoint.history(), self._topology, same_source=self._same_source):
+        if self._checkpoint.is_causal() and (
+            why := another_query(self._checkpoint.history(), self._topology, same_source=self._same_source)
+        ):
             raise why
+        self.query = self._checkpoint.open(self._topology, self._recoveries)
         if self._checkpoint.committed() > NO_EPOCH:
             check_back_edges(self._compiled.sink_plans, self.query)
         self._sinks = SinkStores(self._compiled.sinks, self.query)

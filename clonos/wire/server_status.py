@@ -159,7 +159,9 @@ def merged(first: PlacedStatus, *others: PlacedStatus) -> ServersStatus:
         "waiting": sum(status["waiting"] for status in each),
         "round_at": first["round_at"],
         "deaths": sum(status["deaths"] for status in each),
-        "failures": [failure for status in each for failure in status["failures"]],
+        "failures": sorted(
+            (failure for status in each for failure in status["failures"]), key=lambda failure: failure["at"]
+        ),
         "recoveries": [recovery for status in each for recovery in status["recoveries"]],
         "recent_deaths": [death for status in each for death in status["recent_deaths"]],
         "grpc": first["grpc"],
