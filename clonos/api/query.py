@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from clonos.api.query_error import as_sparks_own
 from clonos.api.query_progress import QueryProgress
-from clonos.errors import ClonosError, QueryDefinitionError
+from clonos.errors import ClonosError, Fenced, QueryDefinitionError
 from clonos.protocol.recovery.on_gap import OnGap
 from clonos.protocol.roles.restart_policy import Failure, QueryFailed, Restart, RestartPolicy
 from clonos.spark.coordinator import Coordinator
@@ -153,13 +153,10 @@ class CausalQuery:
                     failure = Failure(translate(refused))
                 else:
                     failure = self._wait_for_end()
-            if failure is None and not self._stopping.is_set():
-                self._coordinator.await_shown()
-                self._session.drain()
-            elif failure is None and not self._coordinator.await_shown(timeout=_STOP_SECONDS, tries_on=True):
-                self._warn(
-                    "rows_held", "rows of the last epoch are not visible yet: the next start shows them"
-                )
+            if failure is None:
+                self._show_rest()
+                if not self._stopping.is_set():
+                    self._session.drain()
         except Exception as error:
             self._error = translate(error)
         finally:
@@ -172,6 +169,24 @@ class CausalQuery:
             self._ended.set()
             with self._changed:
                 self._changed.notify_all()
+
+    def _show_rest(self) -> None:
+        """What sinks hold of the last epoch."""
+        try:
+            is_shown = self._await_shown(tries_on=self._stopping.is_set())
+        except ClonosError:
+            if not self._stopping.is_set():
+                raise
+            is_shown = False
+        if not is_shown:
+            self._warn("rows_held", "rows of the last epoch are not visible yet: the next start shows them")
+
+    def _await_shown(self, *, tries_on: bool) -> bool:
+        """Raises where nothing waits for that any more, and the user has not asked to stop."""
+        is_shown = self._coordinator.await_shown(tries_on=tries_on)
+        if not is_shown and not self._stopping.is_set():
+            raise self._ending.error or Fenced("another driver has taken over the query")
+        return is_shown
 
     def _wait_for_end(self) -> Failure | None:
         try:
@@ -277,7 +292,7 @@ class CausalQuery:
     def _drain(self) -> None:
         """What a function of foreachBatch raises ends the query, as where it is called behind a commit."""
         try:
-            self._coordinator.await_shown(tries_on=True)
+            self._await_shown(tries_on=True)
             self._session.drain()
         except QueryDefinitionError:
             raise  # the caller is the function itself
@@ -297,6 +312,7 @@ class CausalQuery:
         """Stop; no process, socket or thread of the query is left when this returns, but that of a table's read that is
         under way, of which nothing comes any more. Called by a function of foreachBatch, it does not wait."""
         self._stopping.set()
+        self._coordinator.wait_no_longer_than(_STOP_SECONDS)
         with self._lock:
             try:
                 self._spark_query.stop()

@@ -129,20 +129,26 @@ class Coordinator(QueryCoordinator):
         self._traces: RecoveryTraces | None = None
         self._rounds: RoundKeeper | None = None
         self.held = HeldRows(
-            self.show_committed, lambda: self.on_shown(), deadline=settings.function_deadline
+            self._show_between_starts,
+            shown=lambda: self.on_shown(),
+            failed=self._cannot_show,
+            deadline=settings.function_deadline,
         )
+        self._starting = threading.RLock()  # while a start begins, or what sinks hold is shown here
+        self._end: Callable[[ClonosError], None] = lambda error: None
         self._seen_cursors: Mapping[Origin, Mapping[int, int]] = {}
         self._sinks_due = 0.0  # by the steady clock
 
     # ------------------------------------------------------------------ life
 
-    def start(self, on_lost: Callable[[Fenced], None] = lambda error: None) -> None:
+    def start(self, end: Callable[[ClonosError], None] = lambda error: None) -> None:
         """Servers up; the first generation may begin. Raises AlreadyRunning where another driver leads the query, of
-        which nothing has been touched then. `on_lost` hears of it when another driver has taken over."""
+        which nothing has been touched then. `end` hears of what ends the query: that another driver has taken
+        over, or that rows cannot be shown."""
         if self._settings.log_format is LogFormat.JSON:
             driver_writes_json()
         self._checkpoint.check_split()
-        self._leadership.on_lost = on_lost
+        self._leadership.on_lost = self._end = end
         self._claimed = self._leadership.take()
         try:
             self._begin()
@@ -291,7 +297,8 @@ class Coordinator(QueryCoordinator):
             given_up=self._checkpoint.given_up().generation,
             last_begun=line.generation if line is not None else NO_GENERATION,
         )
-        carry_out(self.begin_start(resumes=resumes))
+        with self._starting:
+            carry_out(self.begin_start(resumes=resumes))
         check_topics(self._checkpoint, self._compiled.kafka_sources(), same_source=self._same_source)
         self._compiled.broadcasts.publish(self._checkpoint.location)
         self._channels.open(self.generation)
@@ -402,12 +409,16 @@ class Coordinator(QueryCoordinator):
         show_held(self._spec, self.data, request, committed)
         yield from ()
 
-    def await_shown(self, *, timeout: float | None = None, tries_on: bool = False) -> bool:
-        """Until everything that has committed is visible; whether it is. Raises what keeps sinks from showing it,
-        unless it `tries_on`."""
+    def await_shown(self, *, tries_on: bool) -> bool:
+        """Until everything that has committed is visible; whether it is. Raises what keeps sinks from showing it, or
+        where it `tries_on` only what will not pass."""
         if not self._sinks_may_idle:
             return True
-        return self.held.await_shown(self._checkpoint.committed(), timeout=timeout, tries_on=tries_on)
+        return self.held.await_shown(self._checkpoint.committed(), tries_on=tries_on)
+
+    def wait_no_longer_than(self, seconds: float) -> None:
+        """For rows to be visible, from now on."""
+        self.held.end_within(seconds)
 
     def all_snapshots_inside(self, epoch: Epoch) -> Mapping[Origin, Sequence[Point]]:
         return self._inside.all(epoch)
@@ -445,6 +456,7 @@ class Coordinator(QueryCoordinator):
         """Replicas, servers and threads are gone when this returns."""
         self._stopping.set()
         self._watcher.join()
+        self.held.stop()
         if self._rounds is not None:
             self._rounds.stop()
         self._channels.stop()
@@ -504,12 +516,6 @@ class Coordinator(QueryCoordinator):
     # --------------------------------------------------------------- commits
 
     def _watch(self) -> None:
-        try:
-            self._watch_until_it_stops()
-        finally:
-            self.held.stop()
-
-    def _watch_until_it_stops(self) -> None:
         stops = False
         while not stops:
             stops = self._stopping.wait(COMMIT_POLL_SECONDS)  # the last commit is recorded, too
@@ -517,25 +523,36 @@ class Coordinator(QueryCoordinator):
                 with self._forgetting:
                     self.look_for_commits()
                 self._look_at_sinks()
-                self._look_at_held_rows()
+                if self._sinks_may_idle:
+                    self.held.tell(self.forgotten)
             except Fenced:
                 return  # another driver has taken over; a program that waits for the query hears of it
             except StorageUnavailable as error:
-                self._warn("checkpoint_unreadable", "a commit cannot be looked for, or recorded, now", error)
-                self.held.has_failed(error)
+                self._cannot_record(
+                    "checkpoint_unreadable", "a commit cannot be looked for, or recorded, now", error
+                )
             except ClonosError as error:
-                self._warn("logs_not_truncated", "logs were not truncated", error)
-                self.held.has_failed(error)
+                self._cannot_record("logs_not_truncated", "logs were not truncated", error)
             except Exception as error:  # a bug: rows are still made, so the next commit may still be recorded
-                self._warn("logs_not_truncated", "a commit was not recorded", error)
-                self.held.has_failed(error)
+                self._cannot_record("logs_not_truncated", "a commit was not recorded", error)
 
-    def _look_at_held_rows(self) -> None:
-        try:
-            if self._sinks_may_idle:
-                self.held.look(self.forgotten)
-        except Exception as error:
-            self._warn("rows_held", "rows of an epoch that has committed cannot be shown now", error)
+    def _cannot_record(self, event: str, what: str, error: Exception) -> None:
+        """Where sinks hold rows, these wait for it."""
+        if self._recoveries.replace:
+            self._warn(event, what, error)
+        elif self.committed() > self.forgotten:
+            self._cannot_show(error)
+
+    def _cannot_show(self, error: Exception) -> None:
+        """What will not pass ends the query: rows would be held for ever."""
+        self._warn("rows_held", "rows of an epoch that has committed cannot be shown now", error)
+        self.held.has_failed(error)
+        if isinstance(error, ClonosError) and not error.retryable:
+            self._end(error)
+
+    def _show_between_starts(self, committed: Epoch, *, takes_over: bool) -> Steps:
+        with self._starting:
+            return (yield from self.show_committed(committed, takes_over=takes_over))
 
     def _warn(self, event: str, what: str, error: Exception) -> None:
         if self._seldom.is_due((event, self.forgotten)):

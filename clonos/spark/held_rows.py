@@ -2,7 +2,7 @@
 
 The processes of sinks show it when they hear of the commit. In micro-batch none may be there, and none may come for
 long, as Spark runs no epoch without input: then the driver shows it
-(`protocol.roles.query_coordinator.show_committed`).
+(`protocol.roles.query_coordinator.show_committed`), in a thread of its own, as a sink may keep it waiting.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, Protocol
 
+from clonos.errors import ClonosError, Fenced
 from clonos.protocol.ids import NO_EPOCH, Epoch
 from clonos.protocol.recovery.rollback.rounds import Rounds
 from clonos.protocol.roles.attach_request import AttachRequest
@@ -23,6 +24,8 @@ from clonos.testing.faults import FaultInjector
 from clonos_standby.cluster.spec import QuerySpec
 from clonos_standby.replica.holding_sink_host import HoldingSinkHost
 
+_POLL_SECONDS: Final = 0.1
+"""While processes of sinks show what they hold."""
 _PAUSE_SECONDS: Final = 1.0
 _LONGEST_PAUSE: Final = 30.0
 """After a sink could not show what it holds, the first time and when that goes on."""
@@ -35,74 +38,114 @@ class Show(Protocol):
 
 
 class HeldRows:
-    """Of one query in one driver. `shown` hears that everything up to an epoch is visible. Where the process of a sink
-    has not shown it for `deadline` seconds, the driver does."""
+    """Of one query in one driver. `shown` hears that everything up to an epoch is visible, `failed` what keeps the
+    driver from showing it. Where the process of a sink has not shown it for `deadline` seconds, the driver does."""
 
-    def __init__(self, show: Show, shown: Callable[[], None], *, deadline: float) -> None:
+    def __init__(
+        self, show: Show, *, shown: Callable[[], None], failed: Callable[[Exception], None], deadline: float
+    ) -> None:
         self._show = show
         self._shown = shown
+        self._failed = failed
         self._deadline = deadline
-        self._looked: tuple[Epoch, float] = (
-            NO_EPOCH,
-            0.0,
-        )  # which is awaited, and since when, by the steady clock
         self._changed = threading.Condition()
-        self._upto = NO_EPOCH
-        self._due = 0.0  # by the steady clock
+        self._told = NO_EPOCH  # has committed
+        self._upto = NO_EPOCH  # is visible
+        self._since = 0.0  # what has committed is awaited, by the steady clock
         self._pause = _PAUSE_SECONDS
-        self._error: Exception | None = None  # of the last look
+        self._last: Exception | None = None
         self._failures = 0
+        self._ends_at: float | None = None
         self._is_over = False
+        self._thread = threading.Thread(target=self._run, name="clonos-held-rows", daemon=True)
 
-    def look(self, committed: Epoch) -> None:
-        """Raises what showing raises."""
-        now = time.monotonic()
-        if committed <= self._upto or now < self._due:
-            return
-        if committed != self._looked[0]:
-            self._looked = committed, now
-        try:
-            is_all = carry_out(self._show(committed, takes_over=now - self._looked[1] > self._deadline))
-        except Exception as error:
-            self._due = time.monotonic() + self._pause
-            self._pause = min(2 * self._pause, _LONGEST_PAUSE)
-            self.has_failed(error)
-            raise
-        if is_all:
-            self._pause = _PAUSE_SECONDS
-            self._tell(committed, None)
-            self._shown()
+    def tell(self, committed: Epoch) -> None:
+        """It is recorded to have committed."""
+        with self._changed:
+            if committed > self._told:
+                self._told, self._since = committed, time.monotonic()
+                self._changed.notify_all()
+        if self._thread.ident is None:
+            self._thread.start()
 
     def has_failed(self, error: Exception) -> None:
-        """What is to be shown cannot be, or is not known yet to have committed."""
-        self._tell(self._upto, error)
-
-    def _tell(self, upto: Epoch, error: Exception | None) -> None:
+        """What is to be shown cannot be, or cannot be recorded to have committed."""
         with self._changed:
-            self._upto, self._error = upto, error
-            self._failures += error is not None
+            self._last = error
+            self._failures += 1
+            self._changed.notify_all()
+
+    def end_within(self, seconds: float) -> None:
+        """Whoever waits does not wait for longer."""
+        with self._changed:
+            self._ends_at = time.monotonic() + seconds
             self._changed.notify_all()
 
     def stop(self) -> None:
-        """The query has ended here."""
+        """The query has ended here. An attempt to show something that is under way ends first."""
         with self._changed:
             self._is_over = True
             self._changed.notify_all()
+        if self._thread.ident is not None:
+            self._thread.join()
 
-    def await_shown(self, committed: Epoch, *, timeout: float | None, tries_on: bool) -> bool:
-        """Whether everything up to the epoch is visible. Raises what has kept it from being shown since the call,
-        unless it `tries_on`."""
+    def await_shown(self, committed: Epoch, *, tries_on: bool) -> bool:
+        """Whether everything up to the epoch is visible. Raises what has kept it from being shown since the call; where
+        it `tries_on`, only what will not pass."""
         with self._changed:
             before = self._failures
 
-            def is_over() -> bool:
-                has_failed = self._failures > before and not tries_on
-                return self._upto >= committed or has_failed or self._is_over
+            def stands_against() -> Exception | None:
+                may_pass = isinstance(self._last, ClonosError) and self._last.retryable
+                return None if self._failures == before or (tries_on and may_pass) else self._last
 
-            self._changed.wait_for(is_over, timeout)
-            if self._upto < committed and self._error is not None and not tries_on:
-                raise self._error
+            while self._upto < committed and not self._is_over:
+                if (error := stands_against()) is not None:
+                    raise error
+                left = None if self._ends_at is None else self._ends_at - time.monotonic()
+                if left is not None and left <= 0:
+                    break
+                self._changed.wait(left)
             return self._upto >= committed
+
+    # ------------------------------------------------------------- the thread
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._is_over or self._told > self._upto)
+                committed = self._told
+            if self._is_over:
+                return
+            try:
+                pause = self._look(committed)
+            except Fenced:  # another driver leads
+                with self._changed:
+                    self._is_over = True
+                    self._changed.notify_all()
+                return
+            with self._changed:
+                self._changed.wait_for(lambda: self._is_over, pause)
+
+    def _look(self, committed: Epoch) -> float:
+        """How long to wait before the next time."""
+        takes_over = time.monotonic() - self._since > self._deadline
+        try:
+            is_all = carry_out(self._show(committed, takes_over=takes_over))
+        except Fenced:
+            raise
+        except Exception as error:
+            self.has_failed(error)
+            self._failed(error)
+            pause, self._pause = self._pause, min(2 * self._pause, _LONGEST_PAUSE)
+            return pause
+        if is_all:
+            self._pause = _PAUSE_SECONDS
+            with self._changed:
+                self._upto = committed
+                self._changed.notify_all()
+            self._shown()
+        return _POLL_SECONDS
 
 
 def show_held(spec: QuerySpec, data: str, request: AttachRequest, committed: Epoch) -> None:

@@ -38,7 +38,7 @@ def check_recovery(
     recovery, on_gap = settings.recovery, settings.on_gap
     operators = [node for node in nodes.values() if isinstance(node, OperatorPlan)]
     for node in operators:
-        _check_own(recovery, node)
+        _check_own(recovery, node, realtime=realtime)
     for number, kind in own_recoveries(nodes).items():
         _check_behind(kind, recoveries.by_node[number], nodes[number])
     if recovery is RecoveryKind.CAUSAL:
@@ -110,13 +110,20 @@ def _check_behind(own: RecoveryKind, kind: RecoveryKind, node: PlanNode) -> None
         raise QueryDefinitionError(
             f"operator {node.binding.name!r} has recovery={own.value!r}, and is behind one of recovery={kind.value!r}, "
             "which does an epoch again as a whole: so does what is behind it, and no checkpoint inside an epoch counts",
-            hint=f"Leave recovery={own.value!r} out, or give it to the operators in front, too",
+            hint=f"Leave recovery={own.value!r} out; to have it here, give eager or uncoordinated checkpoints to all "
+            "operators in front of it",
         )
 
 
-def _check_own(recovery: RecoveryKind, node: OperatorPlan) -> None:
-    """Operators go together that leave the same in a checkpoint."""
+def _check_own(recovery: RecoveryKind, node: OperatorPlan, *, realtime: bool) -> None:
+    """Operators go together through which one line can be drawn."""
     own = RecoveryKind(node.binding.recovery or recovery.value)
+    if own is not recovery and not realtime:
+        raise QueryDefinitionError(
+            f"operator {node.binding.name!r} has recovery={own.value!r} in a query of spark.clonos.recovery="
+            f"{recovery.value}: in micro-batch all operators have one",
+            hint=f"Leave recovery={own.value!r} out, or call .trigger(realTime=...)",
+        )
     if own is not recovery and not (own.mixes and recovery.mixes):
         for_all = "uncoordinated, eager or batch" if own.mixes else f"{own.value} and leave recovery= out"
         raise QueryDefinitionError(

@@ -26,6 +26,11 @@ class Coordinator:
 
     def cause_of_failure(self) -> None: ...
 
+    def await_shown(self, *, tries_on: bool) -> bool:
+        return True
+
+    def wait_no_longer_than(self, seconds: float) -> None: ...
+
     def stop(self) -> None: ...
 
 

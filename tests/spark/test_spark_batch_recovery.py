@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -13,7 +14,8 @@ from streams import Place
 
 import clonos
 from clonos import cli
-from clonos.errors import QueryDefinitionError, SinkUnavailable
+from clonos.api import query as queries
+from clonos.errors import ClonosError, QueryDefinitionError, SinkError, SinkUnavailable
 from clonos.testing.faults import Fault, Point, Strike, script
 
 pytestmark = pytest.mark.spark
@@ -35,7 +37,8 @@ def count(key: Any, row: Any, ctx: Any) -> Any:
 
 
 @pytest.fixture
-def again(place: Place) -> Place:
+def again(place: Place, monkeypatch: pytest.MonkeyPatch) -> Place:
+    monkeypatch.setattr(queries, "_STOP_SECONDS", 0.5)
     place.spark.conf.set("spark.clonos.recovery", "batch")
     return place
 
@@ -172,6 +175,83 @@ def test_a_run_that_ends_says_that_its_rows_are_not_visible_and_the_next_shows_t
     assert_once(place.rows(), 40)
 
 
+class RecordAway(Away):
+    """It does not take the record of a commit either."""
+
+    def __init__(self, sink: Any, mark: Path, error: type[Exception] = SinkUnavailable) -> None:
+        super().__init__(sink, mark)
+        self._error = error
+
+    def record_commit(self, *said: Any) -> None:
+        if os.path.exists(self._mark):
+            raise self._error("it does not take the record")
+        self._sink.record_commit(*said)
+
+
+def test_a_run_whose_commit_cannot_be_recorded_ends_with_that(again: Place, tmp_path: Path) -> None:
+    place, mark = again, tmp_path / "away"
+    mark.touch()
+    sink = RecordAway(clonos.sinks.jsonl(place.output, durable=False), mark)
+    place.write(numbers(0, 40))
+    query = place.writer(both(place), sink=sink).trigger(availableNow=True).start()
+    with pytest.raises(SinkUnavailable, match="it does not take the record"):
+        query.awaitTermination()
+    mark.unlink()
+    place.writer(both(place), sink=sink).trigger(availableNow=True).start().awaitTermination()
+    assert_once(place.rows(), 40)
+
+
+def test_a_query_whose_commits_are_never_recorded_ends(again: Place, tmp_path: Path) -> None:
+    """Its rows would be held for ever."""
+    place, mark = again, tmp_path / "away"
+    mark.touch()
+    sink = RecordAway(clonos.sinks.jsonl(place.output, durable=False), mark, SinkError)
+    place.write(numbers(0, 40))
+    query = place.start(both(place), sink=sink)
+    with pytest.raises(SinkError, match="it does not take the record"):
+        query.awaitTermination()
+
+
+class Odd(Away):
+    """What its driver library raises is no error of Clonos's."""
+
+    def writer(self) -> Any:
+        return _OddWriter(self._sink.writer(), self._mark)
+
+
+class _OddWriter(_Writer):
+    def write(self, *what: Any) -> None:
+        if os.path.exists(self._mark):
+            raise ValueError("a bug in a library")
+        self._writer.write(*what)
+
+
+def test_whatever_a_sink_raises_in_the_driver_ends_a_run(again: Place, tmp_path: Path) -> None:
+    place, mark = again, tmp_path / "away"
+    mark.touch()
+    sink = Odd(clonos.sinks.jsonl(place.output, durable=False), mark)
+    place.write(numbers(0, 40))
+    query = place.writer(both(place), sink=sink).trigger(availableNow=True).start()
+    with pytest.raises(ClonosError, match="a bug in a library"):
+        query.awaitTermination()
+
+
+def test_a_query_that_waits_for_its_rows_can_be_stopped(
+    again: Place, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    place, mark = again, tmp_path / "away"
+    mark.touch()
+    sink = Away(clonos.sinks.jsonl(place.output, durable=False), mark)
+    place.write(numbers(0, 40))
+    query = place.start(both(place), sink=sink)
+    waits = threading.Thread(target=query.processAllAvailable)
+    waits.start()
+    place.until(lambda: "the sink's place is away" in caplog.text, "the driver has tried")
+    place.stop()
+    waits.join()
+    assert place.rows() == [] and "the next start shows them" in caplog.text
+
+
 def test_every_batch_of_the_driver_has_an_epoch_that_has_committed(again: Place) -> None:
     place = again
     batches: list[list[Any]] = []
@@ -203,7 +283,9 @@ def test_other_checkpoints_inside_an_epoch_are_refused_in_micro_batch(place: Pla
     ):
         place.start(drawn(place))
     place.spark.conf.set("spark.clonos.recovery", "batch")
-    with pytest.raises(QueryDefinitionError, match=r"'draw' has recovery='eager'.*leave recovery= out"):
+    with pytest.raises(
+        QueryDefinitionError, match=r"'draw' has recovery='eager'.*Leave recovery='eager' out"
+    ):
         place.start(drawn(place, recovery="eager"))
     place.write(numbers(0, 10))
     place.start(drawn(place))  # as the hints say

@@ -270,7 +270,7 @@ def test_a_recovery_that_there_is_not_is_refused(place: Place) -> None:
 
 def test_micro_batch_has_causal_logging(coordinated: Place) -> None:
     place = coordinated
-    with pytest.raises(QueryDefinitionError, match=r"is for real time.*Call .trigger\(realTime"):
+    with pytest.raises(QueryDefinitionError, match=r"are for real time.*call .trigger\(realTime"):
         place.start(totals(place))
     place.spark.conf.set("spark.clonos.recovery", "causal")
     place.write([{"k": "a", "n": 1}])

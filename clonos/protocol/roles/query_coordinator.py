@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
-from clonos.errors import ClonosError, Fenced
+from clonos.errors import ClonosError, Fenced, SinkUnavailable
 from clonos.protocol.fence import NO_GENERATION, Generation
 from clonos.protocol.ids import NO_EPOCH, Epoch, LogOffset, Origin, epoch_after, epoch_before
 from clonos.protocol.line.commit_record import CommitRecord
@@ -111,25 +111,42 @@ class QueryCoordinator(ABC):
         have died in the middle of showing it. With `takes_over` also where one does, which has taken too long: it is
         fenced. Whether all of it is visible everywhere, as far as is known. Raises what showing raises; it may be tried
         again."""
-        is_all = True
+        is_all, first = True, None
         for origin, end in self.sink_ends(committed).items():
-            ended = end.checkpoint.epoch
-            if self._shown.get(origin, NO_EPOCH) >= ended:
+            if self._shown.get(origin, NO_EPOCH) >= end.checkpoint.epoch:
                 continue
             if self.is_served(origin) and not takes_over:
                 is_all = False
                 continue
-            tried = self._tried[origin, ended]
-            self._tried[origin, ended] += 1
-            request = end.request(origin, epoch_after(committed), self.generation, tried=tried)
             try:
-                yield from self.show_held(request, committed)
-            except Fenced:  # a task of the next epoch has begun, and its process shows it
-                self.check_leads()
-                is_all = False
-            else:
-                self._shown[origin] = ended
+                is_all &= yield from self._show_held(origin, end, committed)
+            except Fenced:
+                raise
+            except ClonosError as error:  # it holds up no other
+                first = first or error
+        if first is not None:
+            raise first
         return is_all
+
+    def _show_held(self, origin: Origin, end: SinkEnd, committed: Epoch) -> Steps:
+        """Whether it is visible."""
+        ended = end.checkpoint.epoch
+        tried = self._tried[origin, ended]
+        self._tried[origin, ended] += 1
+        request = end.request(origin, epoch_after(committed), self.generation, tried=tried)
+        try:
+            yield from self.show_held(request, committed)
+        except Fenced as error:
+            self.check_leads()
+            if self.is_served(origin):  # a task of the next epoch has begun, and its process shows it
+                return False
+            raise SinkUnavailable(
+                f"instance {origin.instance} of {self._topology.node(origin.node).name!r} is claimed by a process that "
+                f"does not serve it: {error.message}",
+                hint="A start of the query shows what it holds",
+            ) from error
+        self._shown[origin] = ended
+        return True
 
     def _claim(self, heard_of: Generation) -> Steps:
         """A generation above all that the sink has heard of: a checkpoint that was restored from an older copy does not

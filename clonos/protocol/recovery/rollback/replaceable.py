@@ -28,8 +28,8 @@ def check_not_ended(request: AttachRequest, ended: SnapshotName | None, name: st
     RollbackNeeded."""
     if ended is not None:
         raise RollbackNeeded(
-            "Spark has lost what a task had made that has ended, and runs it again; others may have read that, and it "
-            "is not recorded: the epoch is done again as a whole",
+            "Spark runs a task again that had ended the epoch; others may have read what it made, and that is not "
+            "recorded: the epoch is done again as a whole",
             where=Where(name, request.origin.instance, request.epoch),
         )
 
