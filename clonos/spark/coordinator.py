@@ -538,10 +538,17 @@ class Coordinator(QueryCoordinator):
 
     def _cannot_record(self, event: str, what: str, error: Exception) -> None:
         """Where sinks hold rows, these wait for it."""
-        if self._recoveries.replace:
-            self._warn(event, what, error)
-        elif self.committed() > self.forgotten:
+        if self._awaits_record():
             self._cannot_show(error)
+        else:
+            self._warn(event, what, error)
+
+    def _awaits_record(self) -> bool:
+        """Whether sinks hold rows that would be seen if a commit were recorded."""
+        try:
+            return not self._recoveries.replace and self.committed() > self.forgotten
+        except ClonosError:
+            return True  # what has committed cannot be read
 
     def _cannot_show(self, error: Exception) -> None:
         """What will not pass ends the query: rows would be held for ever."""
