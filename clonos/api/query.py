@@ -78,6 +78,8 @@ class SessionPorts:
     progress: QueryProgress
     with_local_properties: Callable[[Callable[[], None]], Callable[[], None]]
     """Makes a function run in another thread with what is set for this one: the scheduler's pool, tags of jobs."""
+    reads_all: bool = False
+    """Whether the query ends when all that is there has been read."""
 
 
 class CausalQuery:
@@ -107,6 +109,12 @@ class CausalQuery:
         self._changed = threading.Condition()
         self._error: ClonosError | None = None
         self.restarts: list[str] = []
+        self._policy = RestartPolicy(
+            limit=settings.restart_limit,
+            backoff=settings.restart_backoff,
+            repeats_output=settings.on_gap is OnGap.AT_LEAST_ONCE,
+        )
+        self._looked_at = coordinator.committed()  # when Spark's query was started last that came to its end
         self._spark_query = session.launch()
         keep = session.with_local_properties(self._keep)
         self._keeper = threading.Thread(target=keep, name="clonos-query", daemon=True)
@@ -122,41 +130,13 @@ class CausalQuery:
 
     def _keep(self) -> None:
         try:
-            policy = RestartPolicy(
-                limit=self._settings.restart_limit,
-                backoff=self._settings.restart_backoff,
-                repeats_output=self._settings.on_gap is OnGap.AT_LEAST_ONCE,
-            )
-            failure = self._wait_for_end()
-            while failure is not None and not self._stopping.is_set():
-                if self._session.is_stopped():
-                    self._error = SessionStopped(
-                        "the Spark session has ended under the query: it was stopped, or its JVM has died",
-                        hint="A new session continues the query from its checkpoint",
-                    )
-                    return
-                error = failure.error
-                began = self._coordinator.begins_at
-                again = policy.failed(failure, self._coordinator.committed(), began)
-                if again is None or error is self._ending.error:
-                    self._error = self._coordinator.named(error)
-                    return
-                try:
-                    if again.gives_up_history:
-                        self._warn(
-                            "history_given_up", f"output since the last committed epoch may repeat: {error}"
-                        )
-                        self._coordinator.give_up_history()
-                    if not self._restart(error, again):
-                        return
-                except Exception as refused:  # it could not even be started: that is one more failure
-                    failure = Failure(translate(refused))
-                else:
-                    failure = self._wait_for_end()
-            if failure is None:
+            while self._has_ended_by_itself():
                 self._show_rest()
-                if not self._stopping.is_set():
-                    self._session.drain()
+                if self._stopping.is_set():
+                    break
+                self._session.drain()
+                if not self._goes_round():
+                    break
         except Exception as error:
             self._error = translate(error)
         finally:
@@ -169,6 +149,53 @@ class CausalQuery:
             self._ended.set()
             with self._changed:
                 self._changed.notify_all()
+
+    def _has_ended_by_itself(self) -> bool:
+        """Whether Spark's query has come to its end, or was stopped; it is started again after failures."""
+        failure = self._wait_for_end()
+        while failure is not None and not self._stopping.is_set():
+            if self._session.is_stopped():
+                self._error = SessionStopped(
+                    "the Spark session has ended under the query: it was stopped, or its JVM has died",
+                    hint="A new session continues the query from its checkpoint",
+                )
+                return False
+            error = failure.error
+            began = self._coordinator.begins_at
+            again = self._policy.failed(failure, self._coordinator.committed(), began)
+            if again is None or error is self._ending.error:
+                self._error = self._coordinator.named(error)
+                return False
+            try:
+                if again.gives_up_history:
+                    self._warn(
+                        "history_given_up", f"output since the last committed epoch may repeat: {error}"
+                    )
+                    self._coordinator.give_up_history()
+                if not self._restart(error, again):
+                    return False
+            except Exception as refused:  # it could not even be started: that is one more failure
+                failure = Failure(translate(refused))
+            else:
+                failure = self._wait_for_end()
+        return failure is None
+
+    def _goes_round(self) -> bool:
+        """Whether the query has been started again, as rows of a loop may have come back since Spark looked: where a
+        sink holds rows, that is behind the commit of their epoch."""
+        committed = self._coordinator.committed()
+        if not (self._session.reads_all and self._coordinator.rows_come_back_late):
+            return False
+        if committed == self._looked_at:
+            return False
+        self._looked_at = committed
+        with self._lock:
+            if self._stopping.is_set():
+                return False
+            self._spark_query = self._session.launch()
+        with self._changed:
+            self._changed.notify_all()
+        return True
 
     def _show_rest(self) -> None:
         """What sinks hold of the last epoch."""
@@ -277,7 +304,7 @@ class CausalQuery:
     def processAllAvailable(self) -> None:
         """Wait until everything that the source has now is processed, across restarts."""
         while not self._ended.is_set():
-            current = self._spark_query
+            current, committed = self._spark_query, self._coordinator.committed()
             try:
                 current.processAllAvailable()
             except Exception:
@@ -285,6 +312,8 @@ class CausalQuery:
                 continue
             if current is self._spark_query:
                 self._drain()
+                if self._coordinator.rows_come_back_late and self._coordinator.committed() != committed:
+                    continue
                 return
         if self._error is not None:
             raise self._error

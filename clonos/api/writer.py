@@ -301,6 +301,7 @@ class CausalStreamWriter:
                 ended,
                 QueryProgress(session.events()),
                 inheritable_thread_target(self._spark),
+                reads_all="availableNow" in self._trigger,
             )
             query = CausalQuery(coordinator, ports, settings, ending)
             if mode == "realtime":

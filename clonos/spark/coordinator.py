@@ -416,6 +416,11 @@ class Coordinator(QueryCoordinator):
             return True
         return self.held.await_shown(self._checkpoint.committed(), tries_on=tries_on)
 
+    @property
+    def rows_come_back_late(self) -> bool:
+        """Whether rows of a loop are there for Spark only when their epoch has committed, and Spark may have looked."""
+        return self._sinks_may_idle and bool(self._compiled.back_edges())
+
     def wait_no_longer_than(self, seconds: float) -> None:
         """For rows to be visible, from now on."""
         self.held.end_within(seconds)

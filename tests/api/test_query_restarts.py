@@ -16,6 +16,7 @@ class Coordinator:
     """Of a query that commits nothing."""
 
     query = "q"
+    rows_come_back_late = False
     begins_at = Positions()
 
     def committed(self) -> int:

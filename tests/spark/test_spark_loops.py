@@ -82,13 +82,27 @@ def test_rows_come_back_once_where_no_step_is_repeated(place: Place, recovery: s
     assert place.query.restarts
 
 
-def test_a_loop_goes_on_after_a_restart_and_available_now_waits_for_its_end(place: Place) -> None:
+@pytest.mark.parametrize("recovery", ["causal", "batch"])
+def test_a_loop_goes_on_after_a_restart_and_available_now_waits_for_its_end(
+    place: Place, recovery: str
+) -> None:
     """Also for what the loop itself has added meanwhile: nothing is under way when the query has ended."""
+    place.spark.conf.set("spark.clonos.recovery", recovery)
     place.write(rows_of(range(10), turns=5))
     for begin in (10, 20):
         place.writer(countdown(place)).trigger(availableNow=True).start().awaitTermination()
         check([{**row} for row in place.rows()], range(begin), turns=5)
         place.write(rows_of(range(begin, begin + 10), turns=5))
+
+
+def test_all_turns_are_over_when_all_is_processed(place: Place) -> None:
+    """Also where a row comes back when its epoch has committed."""
+    place.spark.conf.set("spark.clonos.recovery", "batch")
+    query = place.start(countdown(place))
+    for number in range(2):
+        place.write(rows_of(range(10 * number, 10 * number + 10)))
+        query.processAllAvailable()
+        check([{**row} for row in place.rows()], range(10 * (number + 1)))
 
 
 def test_a_log_is_of_one_loop_and_stays_where_it_is(place: Place) -> None:
