@@ -6,13 +6,16 @@ from collections.abc import Mapping
 
 import pytest
 from hypothesis import given, strategies as st
+from test_protocol_query_coordinator import CHAIN, OPERATOR, Recorded
 
 from clonos.errors import StorageUnavailable
 from clonos.protocol.fence import Fence, Generation
 from clonos.protocol.ids import LOG_BEGIN, NO_EPOCH, Epoch, Origin, OutputNumber
 from clonos.protocol.line.recovery_line import Point, RecoveryLine, Resume
-from clonos.protocol.line.snapshot_name import SnapshotName, superseded
+from clonos.protocol.line.snapshot_name import SnapshotName, is_marked, marked_from, superseded
 from clonos.protocol.recovery.marker import Round
+from clonos.protocol.recovery.recoveries import Recoveries
+from clonos.protocol.recovery.recovery_kind import RecoveryKind
 from clonos.protocol.recovery.rollback.rounds import SafePoint, StoredRound
 from clonos.protocol.recovery.uncoordinated.independent_checkpoints import own_limits
 from clonos.protocol.recovery.uncoordinated.safe_line import SafeLine, durable, safe_points
@@ -123,14 +126,38 @@ def test_the_line_says_where_instances_begin_and_what_they_send_again() -> None:
     }
 
 
-@given(numbers=st.sets(st.integers(0, 40)), newest=st.integers(41, 60), kept_from=st.integers(0, 50))
-def test_checkpoints_from_the_safe_line_on_are_kept(numbers: set[int], newest: int, kept_from: int) -> None:
-    names = [name(number) for number in numbers]
-    gone = superseded(names, name(newest), kept_from)
-    assert {each.sequence for each in gone} == {number for number in numbers if number < kept_from}
+@given(numbers=st.sets(st.integers(0, 100)), newest=st.integers(101, 140), kept_from=st.integers(0, 100))
+def test_marked_checkpoints_from_the_safe_line_on_are_kept_and_the_newest_two(
+    numbers: set[int], newest: int, kept_from: int
+) -> None:
+    names = [name(number) for number in numbers | {newest}]
+    gone = {each.sequence for each in superseded(names, name(newest), kept_from)}
+    last = sorted(numbers | {newest})[-2:]
+    kept = {number for number in numbers if number >= kept_from and (is_marked(number) or number in last)}
+    assert gone == numbers - kept
+
+
+@given(number=st.integers(0, 1000))
+def test_the_next_marked_number_is_the_first(number: int) -> None:
+    following = marked_from(number)
+    assert is_marked(following) and not any(map(is_marked, range(number, following)))
 
 
 def test_instances_do_not_take_their_checkpoints_all_at_once() -> None:
     intervals = {own_limits(Origin.of(2, at), 10.0).interval for at in range(20)}
     assert len(intervals) == 20 and all(8 <= interval <= 12 for interval in intervals)
     assert own_limits(ONE, 10.0) == own_limits(ONE, 10.0)
+
+
+@pytest.mark.parametrize(
+    ("recovery", "last"), [(RecoveryKind.UNCOORDINATED, [16, 32]), (RecoveryKind.EAGER, [*range(1, 40)])]
+)
+def test_where_a_failure_leads_is_reckoned_by_checkpoints_that_are_kept(
+    recovery: RecoveryKind, last: list[int]
+) -> None:
+    """Of an instance that may go back others than the marked ones may be gone when it strikes."""
+    coordinator = Recorded()
+    coordinator._recoveries, coordinator.generation = Recoveries.of(CHAIN, recovery), Generation(1)
+    taken = [point(name(number)) for number in range(1, 40)]
+    lasting = coordinator._lasting(OPERATOR, taken, stored(39))
+    assert [found.sequence for each in lasting if (found := SnapshotName.parse(each.name))] == last

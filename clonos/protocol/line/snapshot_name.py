@@ -24,6 +24,7 @@ from clonos.protocol.recovery.causal.replacement import binds
 
 KEPT_INSIDE: Final = 2
 OLDEST_KEPT: Final = 32
+MARKED_EVERY: Final = 16
 _NARROW_DIGITS: Final = 16
 _TEXT: Final = re.compile(r"(\d{20})-([0-9a-f]{16}|[0-9a-f]{32})-(\d{20})-(final|mid|from)\.manifest")
 
@@ -140,15 +141,31 @@ def of_all_attempts(names: Names, epoch: Epoch) -> list[SnapshotName]:
 def superseded(names: Names, newest: SnapshotName, kept_from: int | None = None) -> list[SnapshotName]:
     """What may go when `newest` has become durable. Of those inside an epoch a replacement needs the last, and the one
     before may just be being restored; some older ones are kept for a recovery line, and the one that the attempt began
-    with. Where it is known from which number on a line may begin with them, `kept_from`, all of these are kept."""
+    with. Where it is known from which number on a line may begin with them, `kept_from`, all marked ones are kept."""
     inside = sorted(
         name
         for name in names
         if name.epoch == newest.epoch and not name.final and not name.resumed and name.fence <= newest.fence
     )
     if kept_from is not None:
-        return [name for name in inside if name.sequence < kept_from]
+        newest_two = inside[-KEPT_INSIDE:]
+        return [
+            name
+            for name in inside
+            if name.sequence < kept_from or not (is_marked(name.sequence) or name in newest_two)
+        ]
     return [name for name in inside[:-KEPT_INSIDE] if not is_kept(name.sequence, newest.sequence)]
+
+
+def is_marked(sequence: int) -> bool:
+    """Whether a snapshot of an instance that may go back counts for the safe line, and so is kept until that has passed
+    it. One that stores before it sends takes many between two of these."""
+    return sequence % MARKED_EVERY == 0
+
+
+def marked_from(sequence: int) -> int:
+    """The first number from this one on that is marked."""
+    return -(-sequence // MARKED_EVERY) * MARKED_EVERY
 
 
 def is_kept(sequence: int, newest: int) -> bool:

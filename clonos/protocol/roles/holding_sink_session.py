@@ -18,7 +18,7 @@ from clonos.protocol.engine.instance import Bundle
 from clonos.protocol.engine.output_commit import SinkInstance, Write
 from clonos.protocol.ids import NO_EPOCH, Epoch, LogOffset, Origin, epoch_before
 from clonos.protocol.line.recovery_line import RecoveryLine, Resume
-from clonos.protocol.line.snapshot_name import Since, SnapshotName, sequence_after
+from clonos.protocol.line.snapshot_name import Since, SnapshotName, marked_from, sequence_after
 from clonos.protocol.recovery.marker import NO_ROUND, Round
 from clonos.protocol.recovery.policy import Checkpoint, Decision, InstancePolicy
 from clonos.protocol.recovery.rollback.held_output import HeldOutput, SinkCheckpoint
@@ -208,6 +208,7 @@ class HoldingSinkSession(SinkSession, Generic[S]):
         if not (self._policy.kind.checkpoints_alone and self._has_moved and self._is_open):
             return
         if self._schedule.is_due(self._holding.steady_clock(), work=0):
+            self._sequence = marked_from(self._sequence)
             yield from self._checkpoint(Round(self._sequence))
 
     def _checkpoint(self, round: Round) -> Steps:

@@ -43,7 +43,7 @@ from clonos.protocol.ids import (
 )
 from clonos.protocol.line.missing_end import check_log_has_no_earlier_epoch
 from clonos.protocol.line.recovery_line import RecoveryLine, Resume
-from clonos.protocol.line.snapshot_name import Since, SnapshotName
+from clonos.protocol.line.snapshot_name import Since, SnapshotName, marked_from
 from clonos.protocol.ports import InstancePorts
 from clonos.protocol.recovery.causal.dependencies import missing_logs, recovered_deltas
 from clonos.protocol.recovery.causal.longest_prefix import HolderReply, cut_short
@@ -182,8 +182,10 @@ class Incarnation(Generic[S]):
             self._ports.let_go()
             self._instance = None
 
-    def name_snapshot(self, *, final: bool) -> SnapshotName:
+    def name_snapshot(self, *, final: bool, marked: bool = False) -> SnapshotName:
         """The next one's name."""
+        if marked:
+            self._sequence = marked_from(self._sequence)
         name = SnapshotName(self.request.epoch, self.request.fence, self._sequence, final)
         self._sequence += 1
         return name

@@ -95,6 +95,8 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         )
         self.quarantine = RecordQuarantine(ports, crash_marks, lambda: self.incarnation.where)
         self._schedule = SnapshotSchedule(snapshot_limits, now=ports.steady_clock(), work=ports.work())
+        self._mark_interval = snapshot_limits.interval
+        self._mark_due = 0.0  # by the steady clock
         self._acked_input = 0
         self._input = PendingInput()
         self._storing: _Storing | None = None
@@ -431,13 +433,21 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         # A conduit that is told to forget the log up to here believes that it, and the standby, have had it.
         yield from self.perform(self.live.flush())
         self._has_moved = False
-        name = self.incarnation.name_snapshot(final=False)
+        name = self.incarnation.name_snapshot(final=False, marked=self._is_mark_due())
         number = Round(name.sequence) if round is None else round
         self._storing = _Storing(self._acked_input, self.live.log_offset, number, self._frames_made)
         ports.fold_log()
         pending = ports.begin_snapshot(name, self.live.snapshot(), covered=self.incarnation.bundles.upto)
         self._schedule.begin(ports.steady_clock(), ports.work())
         return pending
+
+    def _is_mark_due(self) -> bool:
+        """Whether the driver is to reckon with this one: where a failure may lead to it, and the interval is over."""
+        now = self._ports.steady_clock()
+        if not self._policy.goes_back or (self._policy.kind.sends_late and now < self._mark_due):
+            return False
+        self._mark_due = now + self._mark_interval
+        return True
 
     def _checkpoint(self, round: Round) -> Steps:
         """Of a round: what comes behind its marker is not in it, and what the instance sends from now on is behind the

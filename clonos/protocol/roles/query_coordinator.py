@@ -39,7 +39,7 @@ from clonos.protocol.recovery.rollback.committed_epochs import CommittedEpochs
 from clonos.protocol.recovery.rollback.progress import Progress
 from clonos.protocol.recovery.rollback.rounds import SafePoint, StoredRound
 from clonos.protocol.recovery.rollback.sink_progress import SinkEnd
-from clonos.protocol.recovery.uncoordinated.safe_line import SafeLine, durable, safe_points
+from clonos.protocol.recovery.uncoordinated.safe_line import SafeLine, durable, marked, safe_points
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.commit_records import CommitRecords
 from clonos.protocol.roles.steps import Steps
@@ -269,7 +269,7 @@ class QueryCoordinator(ABC):
         epoch = max(begun.epoch, epoch_after(self.forgotten))
         cursors = self.seen_cursors() if self._shows_at_once else {}
         standings = {
-            origin: replace(standing, inside=durable(standing.inside, begun.generation, stored.get(origin)))
+            origin: replace(standing, inside=self._lasting(origin, standing.inside, stored.get(origin)))
             for origin, standing in self._all_standings(self._bases(epoch), epoch, begun).items()
         }
         line = rollback_target(
@@ -281,6 +281,13 @@ class QueryCoordinator(ABC):
             recovery=self._recovery,
         )
         return safe_points(line)
+
+    def _lasting(
+        self, origin: Origin, inside: Sequence[Point], stored: StoredRound | None
+    ) -> Sequence[Point]:
+        """Those checkpoints that the next start will find, whatever happens until then."""
+        known = durable(inside, self.generation, stored)
+        return marked(known) if origin.node in self._recoveries.goes_back else known
 
     def _bases(self, epoch: Epoch) -> Mapping[Origin, Point]:
         """How instances began an epoch; it does not change while the epoch runs."""

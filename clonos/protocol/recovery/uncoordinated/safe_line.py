@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 from clonos.protocol.fence import Generation, generation_of
 from clonos.protocol.ids import NO_OUTPUT, Epoch, Origin
 from clonos.protocol.line.recovery_line import Point, RecoveryLine
-from clonos.protocol.line.snapshot_name import SnapshotName
+from clonos.protocol.line.snapshot_name import SnapshotName, is_marked
 from clonos.protocol.recovery.marker import Round
 from clonos.protocol.recovery.rollback.progress import Progress
 from clonos.protocol.recovery.rollback.rounds import NOTHING_STORED, Rounds, SafePoint, StoredRound, later_of
@@ -69,6 +69,12 @@ def durable(inside: Sequence[Point], generation: Generation, stored: StoredRound
         for at, (point, name) in enumerate(named)
         if _is_durable(name, generation, last) or at < newest[name.fence]
     ]
+
+
+def marked(inside: Sequence[Point]) -> list[Point]:
+    """Those of an instance that may go back which are kept until the safe line has passed them."""
+    named = [(point, SnapshotName.parse(point.name)) for point in inside]
+    return [point for point, name in named if name is not None and (name.resumed or is_marked(name.sequence))]
 
 
 def _is_durable(name: SnapshotName, generation: Generation, last: StoredRound) -> bool:
