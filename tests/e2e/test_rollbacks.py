@@ -54,9 +54,8 @@ def test_output_is_exact_although_processes_are_killed(
         await_more(query, setup)
         await_end(query, setup)
     assert_exact(setup)
-    assert bool(query.restarts) == (recovery != "eager" and mode == "realtime"), (
-        "all go back, or one is replaced"
-    )
+    if mode == "realtime":  # in micro-batch Spark runs a lost task again, unless it had ended
+        assert bool(query.restarts) == (recovery != "eager"), "all go back together, or a process is replaced"
 
 
 @pytest.mark.soak
