@@ -178,7 +178,7 @@ COORDINATED: dict[str, Planted] = {
         of(output_is_seen_at_once),
         of(
             rounds_are_told_from_each_other_by_their_number_alone,
-            first=33,
+            first=98,
             rates={Fault.REPLICA_CRASH: 0.01},
             first_replacement=65_523,  # so that processes are not taken over into the next epoch
         ),

@@ -129,7 +129,7 @@ class Replica:
     def _hear_rounds(self, said: RoundsSaid) -> None:
         if self._session is not None:
             carry_out(self._session.hear_rounds(said.rounds))
-            assert self._host is not None
+        if self._host is not None:
             self._tell_stored(self._host)
 
     def _build(self) -> Host:
