@@ -11,7 +11,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -183,19 +183,10 @@ class CausalQuery:
     def _goes_round(self) -> bool:
         """Whether the query has been started again, as rows of a loop may have come back since Spark looked: where a
         sink holds rows, that is behind the commit of their epoch."""
-        committed = self._coordinator.committed()
         if not (self._session.reads_all and self._coordinator.rows_come_back_late):
             return False
-        if committed == self._looked_at:
-            return False
-        self._looked_at = committed
-        with self._lock:
-            if self._stopping.is_set():
-                return False
-            self._spark_query = self._session.launch()
-        with self._changed:
-            self._changed.notify_all()
-        return True
+        before, self._looked_at = self._looked_at, self._coordinator.committed()
+        return self._looked_at != before and self._launch()
 
     def _show_rest(self) -> None:
         """What sinks hold of the last epoch."""
@@ -241,14 +232,16 @@ class CausalQuery:
             "query_restarts",
             f"restarting the query in {again.pause:.1f} s (failure {again.failures}): {_first_line(error)}",
         )
-        if self._stopping.wait(again.pause):
-            return False
+        return not self._stopping.wait(again.pause) and self._launch([_first_line(error)])
+
+    def _launch(self, why: Sequence[str] = ()) -> bool:
+        """One more query of Spark's, unless this one is to stop; `why`, if it is for a failure."""
         with self._lock:
             if self._stopping.is_set():
                 return False
             if self._ending.error is not None:  # told since the query of Spark's ended
                 raise self._ending.error
-            self.restarts.append(_first_line(error))  # first: a launch that fails has a reason of its own
+            self.restarts += why  # first: a launch that fails has a reason of its own
             self._spark_query = self._session.launch()
         with self._changed:
             self._changed.notify_all()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from clonos.errors import CheckpointMismatch, ClonosError, Fenced
 from clonos.protocol.fence import Fence, Generation
-from clonos.protocol.ids import LOG_BEGIN, NO_EPOCH, Epoch, LogOffset, Origin, epoch_after
+from clonos.protocol.ids import LOG_BEGIN, Epoch, LogOffset, Origin, epoch_after
 from clonos.protocol.line.recovery_line import Point, RecoveryLine
 from clonos.protocol.line.sink_trim import Page
 from clonos.protocol.recovery.causal.delta import still_needed
@@ -19,6 +19,7 @@ from clonos.protocol.recovery.rollback.progress import Progress
 from clonos.protocol.recovery.rollback.rounds import StoredRound
 from clonos.protocol.recovery.rollback.sink_progress import SinkEnd
 from clonos.protocol.roles.attach_request import AttachRequest
+from clonos.protocol.roles.awaited_rows import AwaitedRows
 from clonos.protocol.roles.commit_records import CommitRecords
 from clonos.protocol.roles.query_coordinator import QueryCoordinator
 from clonos.protocol.topology import NodeKind
@@ -51,8 +52,7 @@ class Coordinator(QueryCoordinator):
         topology = world.plan.dataflow.topology
         super().__init__(topology, is_realtime=world.plan.realtime, recoveries=world.recoveries)
         self._rounds: Progress | None = None
-        self._shown_upto = NO_EPOCH  # all that sinks hold of these epochs is visible
-        self._looked: tuple[Epoch, int] = NO_EPOCH, 0  # which epoch's rows are awaited, and since when
+        self._awaited = AwaitedRows(deadline=SHOWN_WITHIN)
         self._showing: Process | None = None
         self.channels = Channels(world, driver)
         self._records = CommitRecords(Commits(world), topology)
@@ -98,20 +98,19 @@ class Coordinator(QueryCoordinator):
         self.launch()
 
     def _look_at_sinks(self) -> None:
-        is_due = self._sinks_may_idle and self.forgotten > self._shown_upto
-        if is_due and (self._showing is None or not self._showing.alive):
+        now, awaited = self._world.kernel.now, self._awaited
+        if self._sinks_may_idle:
+            awaited.commit(self.forgotten, now)
+        if awaited.are_due and (self._showing is None or not self._showing.alive):
             self._showing = Process(self._world.kernel, f"shows at {self._driver.name}")
             self._driver.mourners.append(self._showing.kill)
-            now = self._world.kernel.now
-            if self.forgotten != self._looked[0]:
-                self._looked = self.forgotten, now
-            takes_over = now - self._looked[1] > SHOWN_WITHIN
-            self._showing.begin(self._show(self._showing, self.forgotten, takes_over=takes_over))
+            takes_over = awaited.takes_over(now)
+            self._showing.begin(self._show(self._showing, awaited.committed, takes_over=takes_over))
 
     def _show(self, process: Process, committed: Epoch, *, takes_over: bool) -> Steps:
         try:
             if (yield from self.show_committed(committed, takes_over=takes_over)):
-                self._shown_upto = committed
+                self._awaited.visible = committed
         except ClonosError as error:
             self._world.trace(self._driver.name, f"sinks do not show what they hold: {error}")
         process.kill()

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from clonos.errors import ClonosError
 from clonos.protocol.ids import Epoch
-from clonos.protocol.recovery.rollback.rounds import Rounds, StoredRound
+from clonos.protocol.recovery.rollback.rounds import StoredRound
 from clonos.protocol.roles.attach_request import AttachRequest
+from clonos.protocol.roles.holding_sink_session import HoldingSinkSession
 from clonos.sim.holding_sink_host import HoldingSinkHost
 from clonos.sim.kernel import Process, Steps
 
@@ -39,9 +40,9 @@ class SinkAtDriver(Process):
 
     def _run(self) -> Steps:
         session = HoldingSinkHost(self.world, cast("Replica", self)).session
+        assert isinstance(session, HoldingSinkSession)
         try:
-            yield from session.attach(self._request)
-            yield from session.hear_rounds(Rounds(committed=self._committed))
+            yield from session.show_committed(self._request, self._committed)
         except ClonosError as error:
             self.error = error
         self.is_over = True

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from clonos.errors import ClonosError, Fenced
-from clonos.protocol.ids import NO_EPOCH, Epoch
-from clonos.protocol.recovery.rollback.rounds import Rounds
+from clonos.protocol.ids import Epoch
 from clonos.protocol.roles.attach_request import AttachRequest
+from clonos.protocol.roles.awaited_rows import AwaitedRows
+from clonos.protocol.roles.holding_sink_session import HoldingSinkSession
 from clonos.protocol.roles.steps import Steps, carry_out
 from clonos.testing.faults import FaultInjector
 from clonos_standby.cluster.spec import QuerySpec
@@ -39,7 +40,8 @@ class Show(Protocol):
 
 class HeldRows:
     """Of one query in one driver. `shown` hears that everything up to an epoch is visible, `failed` what keeps the
-    driver from showing it. Where the process of a sink has not shown it for `deadline` seconds, the driver does."""
+    driver from showing it, and is to say so here (`has_failed`). Where the process of a sink has not shown it for
+    `deadline` seconds, the driver does."""
 
     def __init__(
         self, show: Show, *, shown: Callable[[], None], failed: Callable[[Exception], None], deadline: float
@@ -47,11 +49,8 @@ class HeldRows:
         self._show = show
         self._shown = shown
         self._failed = failed
-        self._deadline = deadline
         self._changed = threading.Condition()
-        self._told = NO_EPOCH  # has committed
-        self._upto = NO_EPOCH  # is visible
-        self._since = 0.0  # what has committed is awaited, by the steady clock
+        self._awaited = AwaitedRows(deadline=deadline)
         self._pause = _PAUSE_SECONDS
         self._last: Exception | None = None
         self._failures = 0
@@ -62,8 +61,7 @@ class HeldRows:
     def tell(self, committed: Epoch) -> None:
         """It is recorded to have committed."""
         with self._changed:
-            if committed > self._told:
-                self._told, self._since = committed, time.monotonic()
+            if self._awaited.commit(committed, time.monotonic()):
                 self._changed.notify_all()
         if self._thread.ident is None:
             self._thread.start()
@@ -99,22 +97,22 @@ class HeldRows:
                 may_pass = isinstance(self._last, ClonosError) and self._last.retryable
                 return None if self._failures == before or (tries_on and may_pass) else self._last
 
-            while self._upto < committed and not self._is_over:
+            while self._awaited.visible < committed and not self._is_over:
                 if (error := stands_against()) is not None:
                     raise error
                 left = None if self._ends_at is None else self._ends_at - time.monotonic()
                 if left is not None and left <= 0:
                     break
                 self._changed.wait(left)
-            return self._upto >= committed
+            return self._awaited.visible >= committed
 
     # ------------------------------------------------------------- the thread
 
     def _run(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._is_over or self._told > self._upto)
-                committed = self._told
+                self._changed.wait_for(lambda: self._is_over or self._awaited.are_due)
+                committed = self._awaited.committed
             if self._is_over:
                 return
             try:
@@ -129,20 +127,19 @@ class HeldRows:
 
     def _look(self, committed: Epoch) -> float:
         """How long to wait before the next time."""
-        takes_over = time.monotonic() - self._since > self._deadline
+        takes_over = self._awaited.takes_over(time.monotonic())
         try:
             is_all = carry_out(self._show(committed, takes_over=takes_over))
         except Fenced:
             raise
         except Exception as error:
-            self.has_failed(error)
             self._failed(error)
             pause, self._pause = self._pause, min(2 * self._pause, _LONGEST_PAUSE)
             return pause
         if is_all:
             self._pause = _PAUSE_SECONDS
             with self._changed:
-                self._upto = committed
+                self._awaited.visible = committed
                 self._changed.notify_all()
             self._shown()
         return _POLL_SECONDS
@@ -154,8 +151,8 @@ def show_held(spec: QuerySpec, data: str, request: AttachRequest, committed: Epo
     where = os.path.join(data, "driver")
     faults = FaultInjector((), operator=node.name, instance=instance, marks=Path(where))
     host = HoldingSinkHost(replace(spec, data=where), node, instance, faults)
+    assert isinstance(host.session, HoldingSinkSession)
     try:
-        carry_out(host.session.attach(request))
-        carry_out(host.session.hear_rounds(Rounds(committed=committed)))
+        carry_out(host.session.show_committed(request, committed))
     finally:
         host.close()

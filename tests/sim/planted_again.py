@@ -15,7 +15,8 @@ from clonos.protocol.recovery import recoveries
 from clonos.protocol.recovery.recovery_kind import RecoveryKind
 from clonos.protocol.recovery.rollback.held_output import HeldOutput, HeldWrite
 from clonos.protocol.recovery.rollback.sink_progress import SinkEnd
-from clonos.protocol.roles import holding_sink_session, operator_session
+from clonos.protocol.roles import holding_sink_session
+from clonos.protocol.roles.incarnation import Incarnation
 from clonos.protocol.roles.query_coordinator import QueryCoordinator
 from clonos.protocol.topology import NodeKind, Topology
 from clonos.sim.plan import Fault
@@ -24,7 +25,7 @@ Patch = pytest.MonkeyPatch
 
 
 def task_that_has_ended_is_run_again_although_others_have_read_it(patch: Patch) -> None:
-    patch.setattr(operator_session, "check_not_ended", lambda request, ended, name: None)
+    patch.setattr(Incarnation, "ends_at", None)
 
 
 def rows_are_seen_when_their_sink_has_ended_its_epoch(patch: Patch) -> None:

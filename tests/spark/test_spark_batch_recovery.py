@@ -159,6 +159,13 @@ def test_a_sink_that_is_away_for_a_while_gets_its_rows_without_another_epoch(
     assert_once(place.await_rows(40), 40)
 
 
+def assert_shown_by_the_next_run(place: Place, sink: Any, mark: Path) -> None:
+    """The sink's place is there again."""
+    mark.unlink()
+    place.writer(both(place), sink=sink).trigger(availableNow=True).start().awaitTermination()
+    assert_once(place.rows(), 40)
+
+
 def test_a_run_that_ends_says_that_its_rows_are_not_visible_and_the_next_shows_them(
     again: Place, tmp_path: Path
 ) -> None:
@@ -170,9 +177,7 @@ def test_a_run_that_ends_says_that_its_rows_are_not_visible_and_the_next_shows_t
     with pytest.raises(SinkUnavailable):
         query.awaitTermination()
     assert place.rows() == []
-    mark.unlink()
-    place.writer(both(place), sink=sink).trigger(availableNow=True).start().awaitTermination()
-    assert_once(place.rows(), 40)
+    assert_shown_by_the_next_run(place, sink, mark)
 
 
 class RecordAway(Away):
@@ -196,9 +201,7 @@ def test_a_run_whose_commit_cannot_be_recorded_ends_with_that(again: Place, tmp_
     query = place.writer(both(place), sink=sink).trigger(availableNow=True).start()
     with pytest.raises(SinkUnavailable, match="it does not take the record"):
         query.awaitTermination()
-    mark.unlink()
-    place.writer(both(place), sink=sink).trigger(availableNow=True).start().awaitTermination()
-    assert_once(place.rows(), 40)
+    assert_shown_by_the_next_run(place, sink, mark)
 
 
 def test_a_query_whose_commits_are_never_recorded_ends(again: Place, tmp_path: Path) -> None:

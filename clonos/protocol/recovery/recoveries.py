@@ -11,7 +11,7 @@ firewall of Isard and Abadi, "Falkirk Wheel: Rollback Recovery for Dataflow Syst
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
@@ -38,19 +38,20 @@ class Recoveries:
         the operators before it goes back."""
         own = {number: kind for number, kind in (own or {}).items() if kind is not default}
 
-        @cache
-        def begins_epochs_again(number: NodeId) -> bool:
-            node = topology.node(number)
-            if node.kind is NodeKind.OPERATOR and own.get(number, default).begins_epochs_again:
-                return True
-            return any(begins_epochs_again(NodeId(before)) for before in node.upstream)
+        def and_behind(has: Callable[[RecoveryKind], bool]) -> Callable[[NodeId], bool]:
+            """Whether a node is an operator of such a recovery, or behind one."""
 
-        @cache
-        def goes_back(number: NodeId) -> bool:
-            node = topology.node(number)
-            if node.kind is NodeKind.OPERATOR and own.get(number, default).begins_at_older_ones:
-                return True
-            return any(goes_back(NodeId(before)) for before in node.upstream)
+            @cache
+            def is_one(number: NodeId) -> bool:
+                node = topology.node(number)
+                if node.kind is NodeKind.OPERATOR and has(own.get(number, default)):
+                    return True
+                return any(is_one(NodeId(before)) for before in node.upstream)
+
+            return is_one
+
+        begins_epochs_again = and_behind(lambda kind: kind.begins_epochs_again)
+        goes_back = and_behind(lambda kind: kind.begins_at_older_ones)
 
         def kind(node: Node) -> RecoveryKind:
             if begins_epochs_again(NodeId(node.number)):

@@ -103,6 +103,11 @@ class HoldingSinkSession(SinkSession, Generic[S]):
             self._begin(covered)
         self._policy.begin_epoch()
 
+    def show_committed(self, request: AttachRequest, committed: Epoch) -> Steps:
+        """In the driver, where no process of the instance does."""
+        yield from self.attach(request)
+        yield from self.hear_rounds(Rounds(committed=committed))
+
     def open_epoch(self) -> Steps:
         self._is_open = True
         yield from self._carry_out(self._policy.begin_round(self._rounds.open))

@@ -245,12 +245,6 @@ class Incarnation(Generic[S]):
         return self._ports.candidate(ended) if ended is not None else None
 
     @property
-    def ended_before(self) -> SnapshotName | None:
-        """With which snapshot an earlier attempt of this start has ended the epoch."""
-        bound = self._bound_by
-        return bound.name if bound is not None else None
-
-    @property
     def ends_at(self) -> LogOffset | None:
         """The log offset at which it has to end the epoch."""
         bound = self._bound_by

@@ -26,10 +26,10 @@ from clonos.protocol.ports import Encoded
 from clonos.protocol.recovery.marker import Round
 from clonos.protocol.recovery.policy import Checkpoint, Decision, InstancePolicy
 from clonos.protocol.recovery.rollback.replaceable import (
-    check_not_ended,
     check_replaceable,
     gone,
     not_reached,
+    run_again,
 )
 from clonos.protocol.recovery.rollback.rounds import Rounds, StoredRound
 from clonos.protocol.roles.attach_request import AttachRequest
@@ -144,8 +144,8 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
             yield from self.incarnation.serve(request)
         except ResumeFailed as error:
             raise error if self._policy.kind.repeats else gone(error) from error
-        if not self._policy.kind.repeats:
-            check_not_ended(request, self.incarnation.ended_before, self._name)
+        if not self._policy.kind.repeats and self.incarnation.ends_at is not None:
+            raise run_again(request, self._name)
         if self._policy.goes_back:
             self._ports.snapshots.keep_from(0)
         self._policy.begin_epoch()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from clonos.errors import GapError, ResumeFailed, RollbackNeeded, SnapshotCorrupt, Where
-from clonos.protocol.line.snapshot_name import SnapshotName
 from clonos.protocol.recovery.policy import InstancePolicy
 from clonos.protocol.roles.attach_request import AttachRequest
 
@@ -22,16 +21,14 @@ def check_replaceable(policy: InstancePolicy, request: AttachRequest, name: str)
         )
 
 
-def check_not_ended(request: AttachRequest, ended: SnapshotName | None, name: str) -> None:
-    """In micro-batch Spark runs a task again whose output it has lost. Others may have read that, and what is made now
-    may be something else. `ended` is how an earlier attempt has ended the epoch in this start of the query. Raises
-    RollbackNeeded."""
-    if ended is not None:
-        raise RollbackNeeded(
-            "Spark runs a task again that had ended the epoch; others may have read what it made, and that is not "
-            "recorded: the epoch is done again as a whole",
-            where=Where(name, request.origin.instance, request.epoch),
-        )
+def run_again(request: AttachRequest, name: str) -> RollbackNeeded:
+    """In micro-batch Spark runs a task again whose output it has lost, and an earlier attempt of this start has ended
+    the epoch. Others may have read that output, and what is made now may be something else."""
+    return RollbackNeeded(
+        "Spark runs a task again that had ended the epoch; others may have read what it made, and that is not "
+        "recorded: the epoch is done again as a whole",
+        where=Where(name, request.origin.instance, request.epoch),
+    )
 
 
 def gone(error: ResumeFailed) -> SnapshotCorrupt:
