@@ -38,7 +38,9 @@ SIDES = {
     "causal": {},
     "eager": {"recovery": "eager"},
     "coordinated": {"recovery": "coordinated"},
+    "unaligned": {"recovery": "unaligned"},
     "uncoordinated": {"recovery": "uncoordinated"},
+    "communication_induced": {"recovery": "communication_induced"},
 }
 EPOCH = {"realTime": "1 hour"}
 SLOT = 0.01

@@ -120,7 +120,7 @@ def begun(of: Instance) -> list[Action]:
 
 def replay_seconds(bundles: int, size: int) -> float:
     """How long so many bundles of so many records take to repeat."""
-    tag = Tag(1, 0, -1, {})
+    tag = Tag(1, 0, -1, {}, {})
     taken = [
         Bundle([1] * size, list(range(at * size, (at + 1) * size)), [("k", n, (), tag) for n in range(size)])
         for at in range(bundles)

@@ -42,6 +42,7 @@ class Snapshot:
     reached: Mapping[int, int]  # last position consumed per channel, as the checkers saw it
     rows: RowHistory = field(default_factory=RowHistory)  # that it had sent, as the checkers saw it
     shown: int | None = None  # of event time, with its rows
+    checkpoints: Mapping[Origin, int] = field(default_factory=dict)  # that it depends on, by their number
     damaged: bool = False
 
     @property

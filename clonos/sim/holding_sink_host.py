@@ -37,7 +37,7 @@ class HoldingSinkHost(SinkHost, HoldingSinkPorts[SinkSnapshot]):
     def _new_session(self, name: str) -> SinkSession:
         plan, origin = self._world.plan, self._replica.origin
         limits = own_limits(origin, plan.round_interval)
-        return HoldingSinkSession(name, origin, self, self._world.instance_policy(origin.node), limits)
+        return HoldingSinkSession(name, origin, self, self._world.instance_policy(origin), limits)
 
     @property
     def snapshots(self) -> SinkSnapshots:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import pickle
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -86,6 +87,7 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
         self.depends_directly: dict[
             Origin, LogOffset
         ] = {}  # by records of this incarnation, on their senders' logs
+        self.checkpoints: dict[Origin, int] = {}  # as `checks.dependency_vectors` has it
         self.consumed: dict[int, int] = {}
         self.disks_restored = world.disks_restored()
         assert world.driver is not None
@@ -94,7 +96,7 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
             self._node.name,
             replica.origin,
             self,
-            world.instance_policy(self._node.number),
+            world.instance_policy(replica.origin),
             may_have_moved=world.may_have_moved,
             crash_marks=CrashMarks(marks, start=world.driver.name, pid=replica.number),
             snapshot_limits=ALWAYS_DUE,
@@ -493,6 +495,12 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
         )
         self._world.checks.snapshots(self, snapshot)
         return snapshot
+
+    def with_content(self, pending: Snapshot, content: InstanceSnapshot, *, covered: int) -> Snapshot:
+        return replace(pending, instance=pickle.loads(pickle.dumps(content)), acked_input=covered)
+
+    def abandon_snapshot(self, pending: Snapshot) -> None:
+        """It was in memory alone."""
 
     def store_snapshot(self, pending: Snapshot) -> Steps:
         """Upload: claim, files, claim again, manifest. The last request may arrive when its sender is dead."""

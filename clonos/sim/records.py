@@ -25,6 +25,7 @@ class Tag(NamedTuple):
     position: int
     before: int  # the position sent to the same instance on this channel before, 0 if none
     depends: Mapping[Origin, LogOffset]  # log offset by origin
+    checkpoints: Mapping[Origin, int]  # how many each had taken in the epoch
 
 
 @dataclass(frozen=True, slots=True)

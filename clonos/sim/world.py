@@ -14,7 +14,7 @@ from clonos.protocol.destination import destination
 from clonos.protocol.fence import Generation
 from clonos.protocol.ids import Epoch, LogOffset, NodeId, Origin
 from clonos.protocol.recovery.causal.holding import HolderReply
-from clonos.protocol.recovery.choice import instance_policy, senders_of
+from clonos.protocol.recovery.choice import PolicyChoice
 from clonos.protocol.recovery.policy import InstancePolicy
 from clonos.protocol.recovery.rollback.rounds import Rounds, StoredRound
 from clonos.protocol.roles.instance_moves import may_have_moved
@@ -203,7 +203,7 @@ class World:
                         partition.node, Origin.of(reader.number, instance)
                     )
                     assert to is not None
-                    tag = Tag(partition.channel, position, last.get(to, -1), {})
+                    tag = Tag(partition.channel, position, last.get(to, -1), {}, {})
                     last[to] = position
                     sent.append((to, Record(position, (key, record, (), tag))))
                 dealt.append(sent)
@@ -295,12 +295,10 @@ class World:
             )
         self.starts[generation] = self.told[generation] = driver.name
 
-    def instance_policy(self, node: NodeId) -> InstancePolicy:
-        """Of an instance of a node, in a new process."""
-        return instance_policy(
-            self.recoveries.by_node[node],
-            senders_of(self.plan.dataflow.topology, node),
-            goes_back=node in self.recoveries.goes_back,
+    def instance_policy(self, origin: Origin) -> InstancePolicy:
+        """Of an instance, in a new process."""
+        return PolicyChoice.of(self.plan.dataflow.topology, self.recoveries, NodeId(origin.node)).policy(
+            origin.instance
         )
 
     def check_told(self, generation: Generation) -> None:

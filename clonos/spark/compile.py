@@ -25,7 +25,7 @@ from clonos.operators.table_join import Tables
 from clonos.operators.types import arrow_schema
 from clonos.protocol.engine.channel_watermarks import EventInput
 from clonos.protocol.ids import NODE_BITS, NODE_MAX, NodeId
-from clonos.protocol.recovery.choice import senders_of
+from clonos.protocol.recovery.choice import PolicyChoice
 from clonos.protocol.recovery.recoveries import Recoveries
 from clonos.protocol.side_output import MAIN, OutputName
 from clonos.protocol.topology import Node, NodeKind, SecondInput, Topology
@@ -422,9 +422,7 @@ class Compiled:
                 input=arrow_schema(sink.input),
                 zone=self._zone,
                 sink=sink.sink,
-                recovery=self.recoveries.by_node[number],
-                goes_back=number in self.recoveries.goes_back,
-                senders=self._senders(sink),
+                policy=self._policy(number),
             )
             specs[number] = self._pickled(spec, name)
         return specs
@@ -452,14 +450,12 @@ class Compiled:
             ),
             depth=self._settings.depth,
             recording=self._settings.recording,
-            recovery=self.recoveries.by_node[number],
-            goes_back=number in self.recoveries.goes_back,
-            senders=self._senders(node),
+            policy=self._policy(number),
             schedule=history.schedule(number) if history is not None else None,
         )
 
-    def _senders(self, node: OperatorPlan | SinkPlan) -> frozenset[int]:
-        return senders_of(self.topology(), self._numbers[id(node)])
+    def _policy(self, number: NodeId) -> PolicyChoice:
+        return PolicyChoice.of(self.topology(), self.recoveries, number)
 
     def _derived_of(self, node: OperatorPlan) -> DerivedOf:
         readers = [*self._nodes, *self._sinks]

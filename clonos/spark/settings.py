@@ -160,10 +160,12 @@ class Settings:
             _member_of(RecoveryKind),
             "What is done after a failure: `causal` replaces the process that is lost, and rows are seen at once; "
             "`coordinated`, in real time, takes all instances back to the last complete round of checkpoints, and rows "
-            "are seen when their round is complete; with `uncoordinated`, in real time, too, instances take "
-            "checkpoints alone and keep what they have sent; with `eager`, in real time, nothing leaves an instance "
-            "before a checkpoint that has it is durable, and a lost process is replaced; with `batch` an epoch is done "
-            "again as a whole, and its rows are seen when it has committed (docs/recoveries.md)",
+            "are seen when their round is complete; `unaligned` is the same, and holds no channel until others have "
+            "come as far; with `uncoordinated`, in real time, too, instances take checkpoints alone and keep what they "
+            "have sent; `communication_induced` is the same with more checkpoints, so that none is useless; with "
+            "`eager`, in real time, nothing leaves an instance before a checkpoint that has it is durable, and a lost "
+            "process is replaced; with `batch` an epoch is done again as a whole, and its rows are seen when it has "
+            "committed (docs/recoveries.md)",
         )
     )
     round_interval: float = field(
@@ -171,9 +173,9 @@ class Settings:
             "recovery.interval",
             "1s",
             _time("10ms", "24h"),
-            "With `coordinated`, the time from the beginning of a round to that of the next; with `uncoordinated`, "
-            "that from one checkpoint of an instance to its next, give or take a fifth; with `eager`, "
-            "where it sends nothing",
+            "With `coordinated` and `unaligned`, the time from the beginning of a round to that of the next; with "
+            "`uncoordinated` and `communication_induced`, that from one checkpoint of an instance to its next, give or "
+            "take a fifth; with `eager`, where it sends nothing",
         )
     )
     depth: int = field(

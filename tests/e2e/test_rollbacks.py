@@ -16,7 +16,7 @@ pytestmark = pytest.mark.spark
 EPOCH_SECONDS = 5
 STRIKING_SECONDS = 60.0
 SETTINGS = {"recovery.interval": "300ms", "restart.limit": "100"}
-RECOVERIES = ("coordinated", "uncoordinated", "eager")
+RECOVERIES = ("coordinated", "unaligned", "uncoordinated", "communication_induced", "eager")
 MIXED = {
     "eager, then uncoordinated": ("eager", None),
     "uncoordinated, then eager": (None, "eager"),

@@ -38,6 +38,7 @@ FIGURES = {
     "log_bytes": 1234,
     "snapshots": 1,
     "snapshot_seconds": 0.25,
+    "forced_checkpoints": 1,
     "output_bytes": 900,
     "delta_bytes": 30,
     "watermark": 1_700_000_000.25,

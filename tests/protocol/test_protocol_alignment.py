@@ -1,8 +1,9 @@
-"""Alignment: checkpoints of a round cut every channel where its sender did."""
+"""Checkpoints of a round cut every channel where its sender did: by alignment, or with the states of channels."""
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -14,8 +15,15 @@ from hypothesis import given, strategies as st
 from clonos.protocol.ingestion import Ingested
 from clonos.protocol.ports import Bundle
 from clonos.protocol.recovery.coordinated.alignment import Alignment
+from clonos.protocol.recovery.coordinated.channel_states import ChannelStates
 from clonos.protocol.recovery.marker import Marker, Round
-from clonos.protocol.recovery.policy import Checkpoint, Decision
+from clonos.protocol.recovery.policy import (
+    BeginCheckpoint,
+    Checkpoint,
+    CompleteCheckpoint,
+    Decision,
+    InstancePolicy,
+)
 
 A, B, SOURCE = 1, 2, 9
 
@@ -117,12 +125,73 @@ def test_a_later_round_makes_an_earlier_one_forgotten() -> None:
     assert said(alignment.arrive(bundle(marker(B, 1), marker(A, 2)))) == [2, "2:1"]
 
 
+def unaligned(decisions: Any) -> list[Any]:
+    """Rows as they are taken, the rounds whose checkpoints are begun, and the channels' states with which they are
+    complete."""
+    found: list[Any] = []
+    for each in decisions:
+        if isinstance(each, CompleteCheckpoint):
+            found.append([row[0] for _, _, row in each.records])
+        elif isinstance(each, BeginCheckpoint | Checkpoint):
+            found.append(each.round)
+        else:
+            found += [row[0] for row in each.rows]
+    return found
+
+
+@pytest.mark.parametrize("arrays", [False, True])
+def test_nothing_is_held_and_what_comes_before_its_marker_is_in_the_checkpoint(arrays: bool) -> None:
+    policy = ChannelStates([A, B])
+    first = bundle((A, 1), marker(A), (A, 2), (B, 1), (SOURCE, 1), arrays=arrays)
+    assert unaligned(policy.arrive(first)) == ["1:1", 1, "1:2", "2:1", "9:1"]
+    between = bundle((B, 2), (A, 3), (SOURCE, 2), arrays=arrays)
+    assert list(policy.arrive(between)) == [between]
+    last = bundle((B, 3), marker(B), (B, 4), (A, 4), arrays=arrays)
+    assert unaligned(policy.arrive(last)) == ["2:3", ["2:1", "2:2", "2:3"], "2:4", "1:4"]
+
+
+def test_an_unaligned_instance_that_reads_sources_alone_begins_a_round_once() -> None:
+    policy = ChannelStates([])
+    assert [unaligned(policy.begin_round(Round(number))) for number in (1, 1, 3, 0)] == [[1], [], [3], []]
+    assert unaligned(ChannelStates([A]).begin_round(Round(1))) == [], "others wait for their markers"
+
+
+def test_with_one_sender_a_checkpoint_is_complete_at_once() -> None:
+    assert unaligned(ChannelStates([A]).arrive(bundle((A, 1), marker(A), (A, 2)))) == ["1:1", 1, [], "1:2"]
+
+
+def test_a_checkpoint_that_an_epoch_ends_in_is_never_complete() -> None:
+    policy = ChannelStates([A, B])
+    assert unaligned(policy.arrive(bundle(marker(A), (B, 1)))) == [1, "2:1"]
+    assert unaligned(policy.end_input()) == []
+    policy.begin_epoch()
+    assert unaligned(policy.arrive(bundle((B, 2), marker(B, 2), (A, 1), marker(A, 2)))) == [
+        "2:2",
+        2,
+        "1:1",
+        ["1:1"],
+    ]
+
+
+def test_a_later_round_takes_the_place_of_one_that_is_not_complete() -> None:
+    policy = ChannelStates([A, B])
+    assert unaligned(policy.arrive(bundle(marker(A), (B, 1), marker(B, 2), (A, 1)))) == [1, "2:1", 2, "1:1"]
+    assert unaligned(policy.arrive(bundle(marker(B, 1), marker(A, 2)))) == [["1:1"]]
+
+
+def test_event_time_is_heard_behind_the_rows() -> None:
+    said = Bundle([A], [1], [("1:1",)], watermarks={A: 5, B: 7}, markers=[Marker(A, Round(1), 0)])
+    taken = [each for each in ChannelStates([A, B]).arrive(said) if isinstance(each, Bundle)]
+    assert [(len(each.rows), dict(each.watermarks)) for each in taken] == [(1, {}), (0, {A: 5, B: 7})]
+
+
 @dataclass
 class Node:
-    """An instance that hands every record on to all that it feeds."""
+    """An instance that hands every record on to all that it feeds. A checkpoint: what it has received by channel, the
+    records of channels' states among it, and what it had sent."""
 
     channel: int
-    alignment: Alignment
+    policy: InstancePolicy
     feeds: list[int]
     reached: dict[int, int] = field(default_factory=dict)
     sent: int = 0
@@ -132,13 +201,13 @@ class Node:
 class Network:
     """Instances on FIFO channels that deliver in any order."""
 
-    def __init__(self, upstream: list[list[int]], dice: Random) -> None:
+    def __init__(self, upstream: list[list[int]], dice: Random, policy: Callable[[list[int]], Any]) -> None:
         self._dice = dice
         feeds: list[list[int]] = [[] for _ in upstream]
         for receiver, senders in enumerate(upstream):
             for sender in senders:
                 feeds[sender].append(receiver)
-        self.nodes = [Node(at, Alignment(senders), feeds[at]) for at, senders in enumerate(upstream)]
+        self.nodes = [Node(at, policy(senders), feeds[at]) for at, senders in enumerate(upstream)]
         self.wires: dict[tuple[int, int], deque[Any]] = {
             (sender, receiver): deque() for receiver, senders in enumerate(upstream) for sender in senders
         }
@@ -154,9 +223,16 @@ class Network:
     def carry_out(self, node: Node, decisions: Any) -> None:
         each: Decision
         for each in decisions:
-            if isinstance(each, Checkpoint):
+            if isinstance(each, Checkpoint | BeginCheckpoint):
+                assert each.round is not None
                 node.checkpoints[each.round] = dict(node.reached), node.sent
                 self.send(node, each.round)
+                continue
+            if isinstance(each, CompleteCheckpoint):
+                reached, _ = node.checkpoints[max(node.checkpoints)]
+                for channel, position, (text,) in each.records:
+                    assert position == reached.get(channel, 0) + 1 and text == f"{channel}:{position}"
+                    reached[channel] = position
                 continue
             for channel, position in zip(each.channels, each.positions, strict=True):
                 assert position == node.reached.get(channel, 0) + 1, "FIFO, and nothing is lost"
@@ -178,7 +254,7 @@ class Network:
             what = self.wires[sender, receiver].popleft()
             given.append(marker(sender, what) if type(what) is not int else (sender, what))
         node = self.nodes[receiver]
-        self.carry_out(node, node.alignment.arrive(bundle(*given)))
+        self.carry_out(node, node.policy.arrive(bundle(*given)))
         return True
 
 
@@ -186,29 +262,32 @@ class RoundNumber(int):
     """A round on a wire, told from a record."""
 
 
+@pytest.mark.parametrize("policy", [Alignment, ChannelStates])
 @given(seed=st.integers(0, 1 << 32), size=st.integers(2, 7), rounds=st.integers(1, 4))
-def test_checkpoints_of_a_round_are_a_consistent_cut(seed: int, size: int, rounds: int) -> None:
+def test_checkpoints_of_a_round_are_a_consistent_cut(
+    policy: Callable[[list[int]], InstancePolicy], seed: int, size: int, rounds: int
+) -> None:
     dice = Random(seed)
     upstream: list[list[int]] = [[] for _ in range(size)]
     for at in range(1, size):
         upstream[at] = sorted(dice.sample(range(at), dice.randint(0, min(at, 3))))
-    network = Network(upstream, dice)
+    network = Network(upstream, dice, policy)
     roots = [node for node in network.nodes if not upstream[node.channel]]
     for number in range(1, rounds + 1):
         late = [node for node in roots if dice.random() < 0.5]
         for node in roots:
             network.produce(node)
             if node not in late:
-                network.carry_out(node, node.alignment.begin_round(RoundNumber(number)))  # type: ignore[arg-type]
+                network.carry_out(node, node.policy.begin_round(RoundNumber(number)))  # type: ignore[arg-type]
         for _ in range(dice.randint(0, 30)):
             network.deliver()
             network.produce(dice.choice(roots))
         for node in late:
-            network.carry_out(node, node.alignment.begin_round(RoundNumber(number)))  # type: ignore[arg-type]
+            network.carry_out(node, node.policy.begin_round(RoundNumber(number)))  # type: ignore[arg-type]
         while network.deliver():
             pass
         for node in network.nodes:
             reached, _ = node.checkpoints[number]
             for sender in upstream[node.channel]:
                 assert reached.get(sender, 0) == network.nodes[sender].checkpoints[number][1]
-    assert all(node.alignment.held == 0 for node in network.nodes)
+    assert all(node.policy.held == 0 for node in network.nodes if isinstance(node.policy, Alignment))

@@ -34,7 +34,7 @@ DIAMOND = Topology(
 def test_all_have_that_of_the_query(kind: RecoveryKind) -> None:
     found = Recoveries.of(DIAMOND, kind)
     assert set(found.by_node.values()) == {kind} and found.by_node.keys() == set(range(2, 8))
-    assert bool(found.goes_back) == (kind is UNCOORDINATED)
+    assert bool(found.goes_back) == (kind in (UNCOORDINATED, RecoveryKind.COMMUNICATION_INDUCED))
     assert found.replace == (not found.holds(NodeId(6))) == kind.replaces
 
 

@@ -25,15 +25,15 @@ def rows_leave_before_they_are_stored(patch: Patch) -> None:
 
 
 def rows_leave_when_their_snapshot_begins(patch: Patch) -> None:
-    real = OperatorSession._begin_snapshot
+    real = OperatorSession._fix_state
 
-    def begin_snapshot(self: Session, round: Any = None) -> Any:
+    def fix_state(self: Session, round: Any = None) -> Any:
         pending = yield from real(self, round)
         self._frames_stored = self._frames_made
         self._release()
         return pending
 
-    patch.setattr(OperatorSession, "_begin_snapshot", begin_snapshot)
+    patch.setattr(OperatorSession, "_fix_state", fix_state)
 
 
 def rows_leave_before_the_epoch_before_has_committed(patch: Patch) -> None:

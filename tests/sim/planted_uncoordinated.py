@@ -59,14 +59,14 @@ def what_one_reader_lacks_is_sent_again_and_not_what_another_does(patch: Patch) 
 
 
 def what_was_sent_is_forgotten_with_the_own_checkpoint(patch: Patch) -> None:
-    real = OperatorSession._begin_snapshot
+    real = OperatorSession._fix_state
 
-    def begin_snapshot(self: OperatorSession[Any, Any, Any], round: Any = None) -> Any:
+    def fix_state(self: OperatorSession[Any, Any, Any], round: Any = None) -> Any:
         pending = yield from real(self, round)
         self._ports.sent_log.clear()
         return pending
 
-    patch.setattr(OperatorSession, "_begin_snapshot", begin_snapshot)
+    patch.setattr(OperatorSession, "_fix_state", fix_state)
 
 
 def frames_are_sent_again_as_the_earlier_attempt_acknowledged(patch: Patch) -> None:

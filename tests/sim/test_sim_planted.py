@@ -18,6 +18,7 @@ from planted_fencing import FENCING
 from planted_holders import HOLDING
 from planted_identity import IDENTITY
 from planted_incarnation import STARTING
+from planted_induced import INDUCED
 from planted_ingestion import INGESTION
 from planted_leaders import LEADERS
 from planted_line import RESUMING
@@ -26,6 +27,7 @@ from planted_poison import POISON
 from planted_programs import CHANGING
 from planted_sinks import SINKS
 from planted_switches import SWITCHES
+from planted_unaligned import UNALIGNED
 from planted_uncoordinated import UNCOORDINATED
 from planted_values import VALUES
 from planted_world import WORLD
@@ -61,6 +63,8 @@ PLANTED = {
     **EAGER,
     **MIXED,
     **AGAIN,
+    **INDUCED,
+    **UNALIGNED,
 }
 
 

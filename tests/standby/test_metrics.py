@@ -80,7 +80,9 @@ def test_a_scraper_sees_who_runs_who_died_and_how_long_it_took(server: ReplicaSe
     assert seen[f"clonos_replica_up{place}"] == 1 and seen[f"clonos_epoch{place}"] == 5
     assert seen[f"clonos_log_bytes{place}"] == 1234 and seen[f"clonos_resident_bytes{place}"] > 1 << 20
     assert (
-        seen[f"clonos_snapshots_total{place}"] == 2 and seen[f"clonos_snapshot_seconds_total{place}"] == 0.5
+        seen[f"clonos_snapshots_total{place}"] == 2
+        and seen[f"clonos_snapshot_seconds_total{place}"] == 0.5
+        and seen[f"clonos_forced_checkpoints_total{place}"] == 2
     )
     assert (
         seen[f"clonos_output_bytes_total{place}"] == 1800 and seen[f"clonos_delta_bytes_total{place}"] == 60

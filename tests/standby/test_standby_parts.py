@@ -437,6 +437,9 @@ def test_rows_that_wait_come_back_with_the_rows_inside_them() -> None:
     keyed = {make_row(("k",), (2,)): make_row(("x",), (None,)), "plain": {"deep": [inside, None]}}
     row = make_row(("s", "m", "n", "empty"), (inside, keyed, None, make_row((), ())))
     waiting = InstanceSnapshot(1, {}, 0, 9, 9, 1, (3, (), None), None, pending=[(65, 3, row)])
+    waiting.kept_of_policy = b"\xc1 and what follows"
+    read = metadata.decode(metadata.encode(waiting), lambda channel: type(row))
+    assert read.kept_of_policy == waiting.kept_of_policy and read.reached == {65: 3}
     ((channel, position, back),) = metadata.decode(
         metadata.encode(waiting), lambda channel: type(row)
     ).pending

@@ -51,6 +51,7 @@ class InstanceSnapshot:
     began: dict[int, int] = field(default_factory=dict)  # by channel the last position of the epochs before
     arrived: dict[int, int] = field(default_factory=dict)  # by channel the last position that has come
     counted: Counted = field(default_factory=Counted)  # in its epoch; an older version did not count
+    kept_of_policy: bytes = b""  # what the recovery keeps in it (`recovery.policy`)
 
     @property
     def history(self) -> HistoryMark:

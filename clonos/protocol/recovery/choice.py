@@ -1,25 +1,59 @@
-"""Which policy an instance has, by the recovery of its query."""
+"""Which policy an instance has, by the recovery of its node."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from dataclasses import dataclass
 
 from clonos.protocol.ids import NodeId, Origin
 from clonos.protocol.recovery.as_it_comes import AsItComes
+from clonos.protocol.recovery.communication_induced.forced_checkpoints import ForcedCheckpoints
+from clonos.protocol.recovery.communication_induced.instance_numbering import InstanceNumbering
 from clonos.protocol.recovery.coordinated.alignment import Alignment
+from clonos.protocol.recovery.coordinated.channel_states import ChannelStates
 from clonos.protocol.recovery.policy import InstancePolicy
+from clonos.protocol.recovery.recoveries import Recoveries
 from clonos.protocol.recovery.recovery_kind import RecoveryKind
 from clonos.protocol.topology import NodeKind, Topology
 
 
-def instance_policy(kind: RecoveryKind, senders: Collection[int], *, goes_back: bool) -> InstancePolicy:
-    """Of an instance in a new process. `senders` are the channels from other instances."""
-    if kind is RecoveryKind.COORDINATED:
-        return Alignment(senders)
-    return AsItComes(kind, goes_back=goes_back)
+@dataclass(frozen=True, slots=True)
+class PolicyChoice:
+    """For the instances of one operator or sink, each in a process of its own."""
+
+    kind: RecoveryKind = RecoveryKind.CAUSAL
+    goes_back: bool = False
+    """A failure may lead the instances behind their newest checkpoints."""
+    senders: frozenset[int] = frozenset()
+    """The channels from other instances, on which markers come."""
+    aligns: bool = False
+    """Where there are markers, a channel that has been marked is held."""
+    numbering: InstanceNumbering | None = None
+    """Where checkpoints are forced. No row forces one of a sink, which sends nothing."""
+
+    @classmethod
+    def of(cls, topology: Topology, recoveries: Recoveries, node: NodeId) -> PolicyChoice:
+        kind = recoveries.by_node[node]
+        is_operator = topology.node(node).kind is NodeKind.OPERATOR
+        return cls(
+            kind,
+            node in recoveries.goes_back,
+            _senders(topology, node),
+            aligns=kind is RecoveryKind.COORDINATED or not is_operator,
+            numbering=InstanceNumbering.of(topology, node)
+            if kind.forces_checkpoints and is_operator
+            else None,
+        )
+
+    def policy(self, instance: int) -> InstancePolicy:
+        """In a new process."""
+        if self.kind.has_rounds:
+            return Alignment(self.senders, self.kind) if self.aligns else ChannelStates(self.senders)
+        if self.numbering is not None:
+            return ForcedCheckpoints(instance, self.numbering)
+        return AsItComes(self.kind, goes_back=self.goes_back)
 
 
-def senders_of(topology: Topology, node: NodeId) -> frozenset[int]:
+def _senders(topology: Topology, node: NodeId) -> frozenset[int]:
     """The channels on which an instance of `node` is sent rows by instances of operators."""
     upstream = [topology.node(number) for number in topology.node(node).upstream]
     return frozenset(

@@ -9,21 +9,40 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
-from clonos.protocol.ports import Bundle
+from clonos.protocol.ports import Bundle, Emit, Row
 from clonos.protocol.recovery.marker import Round
 from clonos.protocol.recovery.recovery_kind import RecoveryKind
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The instance is to take its checkpoint of a round now, and then to send the marker on."""
+    """The instance is to take a checkpoint now: of a round, whose marker it then sends on; None: of its own."""
+
+    round: Round | None
+
+
+ALONE: Final = Checkpoint(None)
+
+
+@dataclass(frozen=True, slots=True)
+class BeginCheckpoint:
+    """The instance is to fix its state for a checkpoint of a round now, and then to send the marker on. An earlier one
+    that is not complete never will be."""
 
     round: Round
 
 
-Decision: TypeAlias = Bundle | Checkpoint
+@dataclass(frozen=True, slots=True)
+class CompleteCheckpoint:
+    """What was begun is complete with these records, which an instance that begins with it takes first: channel,
+    position and row, by channel in order."""
+
+    records: list[tuple[int, int, Row]]
+
+
+Decision: TypeAlias = Bundle | Checkpoint | BeginCheckpoint | CompleteCheckpoint
 """Records that the instance takes now, or what it does before it takes more."""
 
 
@@ -37,6 +56,18 @@ class InstancePolicy(ABC):
     @abstractmethod
     def begin_epoch(self) -> None:
         """Input begins to come."""
+
+    def resume(self, kept: bytes) -> None:
+        """Behind `begin_epoch`: it begins inside the epoch, with a checkpoint that has this."""
+        raise NotImplementedError(f"{self.kind.value} keeps nothing of its own in a checkpoint")
+
+    def take_checkpoint(self) -> bytes:
+        """The instance takes one inside the epoch, for whatever reason; what is to be kept in it."""
+        return b""
+
+    def send(self, emit: Emit) -> Emit:
+        """Rows are about to be sent, for the first time; with what is to ride along."""
+        return emit
 
     @abstractmethod
     def arrive(self, bundle: Bundle) -> Iterator[Decision]:

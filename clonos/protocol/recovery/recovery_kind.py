@@ -16,10 +16,18 @@ class RecoveryKind(Enum):
     """Markers cut the query into rounds. After a failure all instances go back to the last complete round; rows are
     seen when their round is complete. (`protocol.recovery.coordinated`)"""
 
+    UNALIGNED = "unaligned"
+    """Coordinated checkpoints, to which what is under way on a channel belongs, too: so no channel is held until the
+    others have come as far. (`protocol.recovery.coordinated.channel_states`)"""
+
     UNCOORDINATED = "uncoordinated"
     """Each instance takes its own checkpoints, and keeps what it has sent. After a failure instances go back to
     checkpoints that fit together; rows are seen when no failure can lead behind them.
     (`protocol.recovery.uncoordinated`)"""
+
+    COMMUNICATION_INDUCED = "communication_induced"
+    """Uncoordinated checkpoints, and more of them, which rows that come force, so that none is useless. What instances
+    know of each other's checkpoints rides along with the rows. (`protocol.recovery.communication_induced`)"""
 
     EAGER = "eager"
     """Nothing leaves an instance before a checkpoint that has it is durable. So no failure makes an orphan of anything,
@@ -56,7 +64,7 @@ class RecoveryKind(Enum):
     @property
     def has_rounds(self) -> bool:
         """Whether instances take checkpoints together."""
-        return self is RecoveryKind.COORDINATED
+        return self in (RecoveryKind.COORDINATED, RecoveryKind.UNALIGNED)
 
     @property
     def in_micro_batch(self) -> bool:
@@ -66,14 +74,19 @@ class RecoveryKind(Enum):
     @property
     def mixes(self) -> bool:
         """Whether operators with it go together with operators that have another one: those that keep what they have
-        sent, and those that begin where the epoch does."""
-        return self.logs_messages or self.begins_epochs_again
+        sent, and those that begin where the epoch does. Where something rides along, it does with all rows."""
+        return (self.logs_messages and not self.forces_checkpoints) or self.begins_epochs_again
+
+    @property
+    def forces_checkpoints(self) -> bool:
+        """Whether an instance takes checkpoints for the sake of what comes, too."""
+        return self is RecoveryKind.COMMUNICATION_INDUCED
 
     @property
     def begins_at_older_ones(self) -> bool:
         """Whether a line may lie before the newest checkpoints that an instance has taken alone, and before those of
         instances behind it (`recoveries.goes_back`)."""
-        return self is RecoveryKind.UNCOORDINATED
+        return self in (RecoveryKind.UNCOORDINATED, RecoveryKind.COMMUNICATION_INDUCED)
 
     @property
     def sends_late(self) -> bool:
@@ -84,4 +97,4 @@ class RecoveryKind(Enum):
     def logs_messages(self) -> bool:
         """Whether senders keep what they have sent, as part of their state, so that what a line cuts through can be
         sent again."""
-        return self in (RecoveryKind.UNCOORDINATED, RecoveryKind.EAGER)
+        return self.begins_at_older_ones or self.sends_late

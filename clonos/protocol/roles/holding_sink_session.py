@@ -202,7 +202,8 @@ class HoldingSinkSession(SinkSession, Generic[S]):
 
     def _carry_out(self, decisions: Iterator[Decision]) -> Steps:
         for decision in decisions:
-            if isinstance(decision, Checkpoint):
+            if not isinstance(decision, Bundle):
+                assert isinstance(decision, Checkpoint) and decision.round is not None, "a sink aligns"
                 yield from self._checkpoint(decision.round)
                 continue
             write = self._instance.take(decision)

@@ -97,6 +97,7 @@ class Incarnation(Generic[S]):
         self.unread: OutputNumber | None = (
             None  # of what it began with, the first row that may have to be sent again
         )
+        self.kept_of_policy = b""  # of what it began with, if that is inside the epoch
         self._since = LOG_BEGIN  # the log offset from which on this incarnation goes its own way
 
     @property
@@ -211,6 +212,7 @@ class Incarnation(Generic[S]):
     def _attach(self, request: AttachRequest) -> None:
         self.request = request
         self.unread = None
+        self.kept_of_policy = b""
         self.bundles = BundleGapDetector()
 
     def _has_read_log(self) -> None:
@@ -262,6 +264,8 @@ class Incarnation(Generic[S]):
         yield from self._check_beginning(line, found)
         snapshot = self._return_to(found, resume)
         self.unread = self._first_unread(found, resume)
+        if snapshot is not None and snapshot.epoch == request.epoch:
+            self.kept_of_policy = snapshot.kept_of_policy
         yield from self._ports.reached(Reached.STATE)
         opened = self._ports.open_log()
         held = opened.held

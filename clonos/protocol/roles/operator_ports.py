@@ -158,6 +158,14 @@ class OperatorPorts(IncarnationPorts[S], QuarantinePorts, Generic[S, PendingT, F
         """Fix the state as it is now. `covered` is the last bundle of the task attempt that it covers."""
 
     @abstractmethod
+    def with_content(self, pending: PendingT, content: InstanceSnapshot, *, covered: int) -> PendingT:
+        """The same state, of which the instance says this."""
+
+    @abstractmethod
+    def abandon_snapshot(self, pending: PendingT) -> None:
+        """It is not stored."""
+
+    @abstractmethod
     def store_snapshot(self, pending: PendingT) -> Steps:
         """Under this incarnation's claim, until it is durable. Raises Fenced, StorageUnavailable."""
 

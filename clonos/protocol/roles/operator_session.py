@@ -19,12 +19,19 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 from clonos.errors import GapError, ResumeFailed
 from clonos.protocol.engine.instance import Action, Bundle, Emit, Instance, Persist, Row
+from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import NO_OUTPUT, Epoch, LogOffset, Origin, OutputNumber, epoch_before
 from clonos.protocol.ingestion import UNKNOWN, Ingested, PendingInput
 from clonos.protocol.ports import Encoded
 from clonos.protocol.recovery.marker import Round
-from clonos.protocol.recovery.policy import Checkpoint, Decision, InstancePolicy
+from clonos.protocol.recovery.policy import (
+    BeginCheckpoint,
+    Checkpoint,
+    CompleteCheckpoint,
+    Decision,
+    InstancePolicy,
+)
 from clonos.protocol.recovery.rollback.replaceable import (
     check_replaceable,
     gone,
@@ -59,6 +66,16 @@ class _Storing(NamedTuple):
 S = TypeVar("S")
 PendingT = TypeVar("PendingT")
 FrameT = TypeVar("FrameT")
+
+
+class _Begun(NamedTuple, Generic[PendingT]):
+    """A snapshot whose state is fixed: what the instance says of it, the last bundle of the task attempt in it, and
+    what it covers."""
+
+    pending: PendingT
+    content: InstanceSnapshot
+    bundles: int
+    covers: _Storing
 
 
 class OperatorSession(Generic[S, PendingT, FrameT]):
@@ -100,6 +117,8 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         self._acked_input = 0
         self._input = PendingInput()
         self._storing: _Storing | None = None
+        self._begun: _Begun[PendingT] | None = None  # a checkpoint that its channels' states still lack
+        self.forced_checkpoints = 0  # by rows that came
         self._has_moved = False  # since the last snapshot
         self._unsent: list[
             tuple[OutputNumber, FrameT]
@@ -136,6 +155,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
     def attach(self, request: AttachRequest) -> Steps:
         """A conduit has connected: restore, if the instance is not in memory."""
         self._acked_input = 0
+        self._give_up_begun()
         self._unsent, self._sent_output = [], request.emitted_output
         self._frames_sent = self._frames_stored = 0
         check_replaceable(self._policy, request, self._name)
@@ -149,6 +169,8 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         if self._policy.goes_back:
             self._ports.snapshots.keep_from(0)
         self._policy.begin_epoch()
+        if self.incarnation.kept_of_policy:
+            self._policy.resume(self.incarnation.kept_of_policy)
         self._begin_input()
         self.live.quarantine = self.quarantine if is_suspect else None
 
@@ -302,8 +324,8 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         """Of bundle `seq`, if of any. Whether rows have been sent, which tell the conduit what has been taken."""
         is_told = False
         for decision in decisions:
-            if isinstance(decision, Checkpoint):
-                yield from self._checkpoint(decision.round)
+            if not isinstance(decision, Bundle):
+                yield from self._checkpoint(decision)
                 continue
             live = self.live
             self._input.take(decision.ingested)
@@ -339,13 +361,16 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         self.incarnation.bundles.end(last, self.incarnation.where)
         self._is_open = False
         yield from self._carry_out(self._policy.end_input())
+        self._give_up_begun()
         yield from self.perform(self.live.end_epoch())
         self._input_is_used()
         if self._storing is not None:
             self.snapshot_stored((yield from ports.await_stored()))
         while self._unsent and self._frames_made > self._frames_stored:
             # Not with the last snapshot: that counts when the epoch has committed, and readers have this before.
-            yield from ports.store_snapshot((yield from self._begin_snapshot()))
+            begun = yield from self._fix_state()
+            self._storing = begun.covers
+            yield from ports.store_snapshot(begun.pending)
             self.snapshot_stored(SnapshotStored())
         while self._unsent:
             yield from self.incarnation.await_commit_before()
@@ -393,10 +418,11 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
                 if standby:
                     ports.repeats(action)
                     continue
-                frame = self._frame(action)
-                frames.append((action.emitted_output, frame))
-                if self._policy.kind.logs_messages and action.count:
-                    ports.sent_log.keep(action, frame)
+                emit = self._policy.send(action)
+                frame = self._frame(emit)
+                frames.append((emit.emitted_output, frame))
+                if self._policy.kind.logs_messages and emit.count:
+                    ports.sent_log.keep(emit, frame)
         if self._policy.kind.sends_late:
             self._unsent += frames
         elif frames:
@@ -414,7 +440,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         if not self._policy.kind.checkpoints_alone or self._storing is not None or self.live.holds:
             return
         if self._unsent and self._frames_made > self._frames_stored:
-            ports.store_in_background((yield from self._begin_snapshot()))
+            self._store_in_background((yield from self._fix_state()))
             return
         if not self._has_moved and not self._policy.kind.repeats:
             return  # the last checkpoint has all there is
@@ -423,11 +449,12 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
             return
         is_ready = ports.prepare_snapshot()
         if is_ready:
-            ports.store_in_background((yield from self._begin_snapshot()))
+            self._store_in_background((yield from self._fix_state()))
         self._schedule.prepare(ports.work() - work, is_done=is_ready)
 
-    def _begin_snapshot(self, round: Round | None = None) -> Steps:
-        """Inside an epoch, of a round or of this instance alone; it is to be stored in the background."""
+    def _fix_state(self, round: Round | None = None) -> Steps:
+        """Inside an epoch, of a round or of this instance alone; it is to be stored in the background. The result is
+        `_Begun`."""
         ports = self._ports
         yield from ports.at(Moment.SNAPSHOT_BEGINS)
         # A conduit that is told to forget the log up to here believes that it, and the standby, have had it.
@@ -435,11 +462,13 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         self._has_moved = False
         name = self.incarnation.name_snapshot(final=False, marked=self._is_mark_due())
         number = Round(name.sequence) if round is None else round
-        self._storing = _Storing(self._acked_input, self.live.log_offset, number, self._frames_made)
+        covers = _Storing(self._acked_input, self.live.log_offset, number, self._frames_made)
         ports.fold_log()
-        pending = ports.begin_snapshot(name, self.live.snapshot(), covered=self.incarnation.bundles.upto)
+        content = replace(self.live.snapshot(), kept_of_policy=self._policy.take_checkpoint())
+        bundles = self.incarnation.bundles.upto
+        pending = ports.begin_snapshot(name, content, covered=bundles)
         self._schedule.begin(ports.steady_clock(), ports.work())
-        return pending
+        return _Begun(pending, content, bundles, covers)
 
     def _is_mark_due(self) -> bool:
         """Whether the driver is to reckon with this one: where a failure may lead to it, and the interval is over."""
@@ -449,14 +478,37 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         self._mark_due = now + self._mark_interval
         return True
 
-    def _checkpoint(self, round: Round) -> Steps:
+    def _checkpoint(self, decision: Checkpoint | BeginCheckpoint | CompleteCheckpoint) -> Steps:
         """Of a round: what comes behind its marker is not in it, and what the instance sends from now on is behind the
         marker that it sends."""
+        if isinstance(decision, CompleteCheckpoint):
+            assert self._begun is not None
+            begun, self._begun = self._begun, None
+            content = replace(begun.content, pending=decision.records)
+            pending = self._ports.with_content(begun.pending, content, covered=begun.bundles)
+            self._store_in_background(begun._replace(pending=pending))
+            return
+        self._give_up_begun()
         if self._storing is not None:
             self.snapshot_stored((yield from self._ports.await_stored()))
-        pending = yield from self._begin_snapshot(round)
-        yield from self._ports.send_marker(round)
-        self._ports.store_in_background(pending)
+        begun = yield from self._fix_state(decision.round)
+        if decision.round is not None:
+            yield from self._ports.send_marker(decision.round)
+        else:
+            self.forced_checkpoints += 1
+        if isinstance(decision, BeginCheckpoint):
+            self._begun = begun
+        else:
+            self._store_in_background(begun)
+
+    def _give_up_begun(self) -> None:
+        begun, self._begun = self._begun, None
+        if begun is not None:
+            self._ports.abandon_snapshot(begun.pending)
+
+    def _store_in_background(self, begun: _Begun[PendingT]) -> None:
+        self._storing = begun.covers
+        self._ports.store_in_background(begun.pending)
 
     @property
     def _frames_made(self) -> int:

@@ -20,6 +20,7 @@ from clonos.protocol.recovery.causal.retrieval import Recovered
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.lease import HostLease
 from clonos.sim.checkpoint import Snapshot, Snapshots
+from clonos.sim.checks.dependency_vectors import DependencyVectors
 from clonos.sim.checks.detection import Detection
 from clonos.sim.checks.effects import Effects
 from clonos.sim.checks.event_time import EventTime
@@ -79,6 +80,7 @@ class Checks:
         self.rollbacks = Rollbacks(world)
         self.ingestion = Ingestion(world.plan)
         self.event_time = EventTime(world)
+        self.vectors = DependencyVectors(world)
 
     # ---------------------------------------------------------- an operator
 
@@ -116,6 +118,7 @@ class Checks:
         self.fencing.begins(host.origin, host.replica)
         self.truth.go_back(host.origin, found.rows if found is not None else RowHistory())
         self.event_time.goes_back(host.origin, found)
+        self.vectors.begins(host, found, hello.epoch)
 
     def line_drawn(self, line: RecoveryLine) -> None:
         if self._world.plan.recovery.repeats:
@@ -126,6 +129,7 @@ class Checks:
     def goes_on(self, host: OperatorHost, hello: AttachRequest) -> None:
         """It begins an epoch as it stands in memory; an attempt elsewhere may have run some of it before."""
         live = host.live
+        self.vectors.begins(host, None, hello.epoch)
         self._goes_live(host, hello, live.log_offset, live.snapshot().emitted, live.recorded)
 
     def _goes_live(
@@ -168,6 +172,7 @@ class Checks:
 
     def consumed(self, host: OperatorHost, tag: Tag) -> None:
         self.fifo.consumed(host.origin, host.consumed, tag)
+        self.vectors.consumed(host, tag)
         if tag.depends:
             depends = host.depends
             for origin, offset in tag.depends.items():
@@ -201,7 +206,7 @@ class Checks:
     def emits(self, host: OperatorHost, emit: Emit) -> list[list[Tag]]:
         """By reader and row."""
         if self._is_overtaken(host):  # the conduit does not read from this process any more
-            tags = [Tag(host.origin.channel, emit.first + at, -1, {}) for at in range(emit.count)]
+            tags = [Tag(host.origin.channel, emit.first + at, -1, {}, {}) for at in range(emit.count)]
             return [tags for _ in emit.destinations]
         if emit.log:
             self.truth.extend(host.origin, emit.log_start, emit.log)
@@ -211,7 +216,7 @@ class Checks:
         assert isinstance(emit.payload, Rows)
         self.event_time.emits(host.origin, emit.payload)
         self.orphans.emits(host, host.depends)
-        return self.outputs.emits(host.origin, emit, dict(host.depends))
+        return self.outputs.emits(host.origin, emit, dict(host.depends), self.vectors.emits(host, emit))
 
     def may_act(self, host: OperatorHost, store: LogStore) -> None:
         """It is about to act on the outside."""
@@ -226,6 +231,7 @@ class Checks:
         if not self._world.plan.recovery.repeats:
             snapshot.rows = self.truth.row_history(host.origin)
             self.event_time.takes_snapshot(host.origin, snapshot)
+            self.vectors.takes_snapshot(host, snapshot)
             return
         self.replays.snapshot(host, snapshot)
 

@@ -35,8 +35,14 @@ class Outputs:
             tuple[Origin, int], set[int]
         ] = {}  # by instance and reader, rows of other outputs
 
-    def emits(self, origin: Origin, emit: Emit, depends: Mapping[Origin, LogOffset]) -> list[list[Tag]]:
-        """By reader and row."""
+    def emits(
+        self,
+        origin: Origin,
+        emit: Emit,
+        depends: Mapping[Origin, LogOffset],
+        checkpoints: Mapping[Origin, int],
+    ) -> list[list[Tag]]:
+        """By reader and row. Rows depend on logs up to `depends`, and on `checkpoints` of instances by their number."""
         assert isinstance(emit.payload, Rows)
         truth, sent = self._truth.rows[origin], self._truth.sent[origin]
         tags: list[list[Tag]] = [[] for _ in emit.destinations]
@@ -50,14 +56,14 @@ class Outputs:
                 nowhere = self._nowhere.setdefault((origin, at), set())
                 if target == NOWHERE:
                     nowhere.add(number)
-                    of_reader.append(Tag(origin.channel, number, -1, depends))
+                    of_reader.append(Tag(origin.channel, number, -1, depends, checkpoints))
                     continue
                 nowhere.discard(number)
                 positions = sent[target]
                 if not positions or positions[-1] < number:
                     positions.append(number)
                 before = max((at for at in positions if at < number), default=-1)
-                of_reader.append(Tag(origin.channel, number, before, depends))
+                of_reader.append(Tag(origin.channel, number, before, depends, checkpoints))
         return tags
 
     def shortened(

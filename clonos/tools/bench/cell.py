@@ -28,7 +28,9 @@ class Protection(Enum):
     HOT = "hot"
     EAGER = "eager"
     COORDINATED = "coordinated"
+    UNALIGNED = "unaligned"
     UNCOORDINATED = "uncoordinated"
+    COMMUNICATION_INDUCED = "communication_induced"
     BATCH = "batch"
 
     @property

@@ -8,27 +8,24 @@ from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
 
 from clonos import figures
-from clonos.tools.bench.findings import SIDES, Held, grouped
+from clonos.tools.bench.cell import Protection
+from clonos.tools.bench.findings import Held, grouped
 from clonos.tools.bench.results import Line
 
-COLOURS = dict(
-    zip(SIDES, ("#c0392b", "#1f618d", "#b9770e", "#1e8449", "#6c3483", "#117a65", "#7b7d7d", "#b03a8c"))
-)
-NAMES = dict(
-    zip(
-        SIDES,
-        (
-            "stock Spark",
-            "Clonos",
-            "with passive standbys",
-            "with hot standbys",
-            "eager checkpoints",
-            "coordinated checkpoints",
-            "uncoordinated checkpoints",
-            "epochs done again",
-        ),
-    )
-)
+_DRAWN = {
+    Protection.NONE: ("stock Spark", "#c0392b"),
+    Protection.CLONOS: ("Clonos", "#1f618d"),
+    Protection.PASSIVE: ("with passive standbys", "#b9770e"),
+    Protection.HOT: ("with hot standbys", "#1e8449"),
+    Protection.EAGER: ("eager checkpoints", "#6c3483"),
+    Protection.COORDINATED: ("coordinated checkpoints", "#117a65"),
+    Protection.UNALIGNED: ("unaligned checkpoints", "#2e86c1"),
+    Protection.UNCOORDINATED: ("uncoordinated checkpoints", "#7b7d7d"),
+    Protection.COMMUNICATION_INDUCED: ("communication-induced checkpoints", "#935116"),
+    Protection.BATCH: ("epochs done again", "#b03a8c"),
+}
+NAMES = {side.value: name for side, (name, _) in _DRAWN.items()}
+COLOURS = {side.value: colour for side, (_, colour) in _DRAWN.items()}
 _WIDTH, _HEIGHT = 720, 300
 _BAR, _GAP = 24, 20
 _GREY = "#333333"
@@ -73,7 +70,7 @@ def latency(lines: Sequence[Line]) -> str:
     axes.xaxis.set_major_formatter(lambda second, _: f"{second:g} s")
     _strikes(axes, lines[0])
     _plain(axes)
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=len(SIDES), frameon=False)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=len(NAMES), frameon=False)
     return figures.svg(drawn)
 
 

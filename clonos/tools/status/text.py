@@ -73,9 +73,10 @@ def _round(said: dict[str, Any], now: float) -> Iterator[str]:
     at = said["round_at"]
     ago = f"{span(now - at)} ago" if at is not None else ""
     recoveries = {operator["recovery"] for operator in said["operators"]}
-    if RecoveryKind.COORDINATED.value in recoveries:
+    kinds = {RecoveryKind(name) for name in recoveries}
+    if any(kind.has_rounds for kind in kinds):
         yield f"last round complete {ago}" if ago else "no round complete yet"
-    if RecoveryKind.UNCOORDINATED.value in recoveries:
+    if any(kind.begins_at_older_ones for kind in kinds):
         yield f"safe line moved {ago}" if ago else "no safe line inside the epoch yet"
 
 

@@ -19,6 +19,7 @@ from clonos.errors import ConfigurationError, ProtocolError
 from clonos.protocol.engine.channel_watermarks import EventInput
 from clonos.protocol.ids import NO_OUTPUT, OutputNumber
 from clonos.protocol.recovery.causal.delta_journal import FULL
+from clonos.protocol.recovery.choice import PolicyChoice
 from clonos.protocol.recovery.recovery_kind import RecoveryKind
 from clonos.protocol.side_output import MAIN, OutputName
 from clonos.protocol.versions.upgrade import Schedule
@@ -81,9 +82,7 @@ class NodeSpec:
     routes: tuple[Route, ...] = ()  # by reader, in the order of their numbers
     depth: int = FULL
     recording: bool = True
-    recovery: RecoveryKind = RecoveryKind.CAUSAL
-    goes_back: bool = False  # a failure may lead it behind its newest checkpoints
-    senders: frozenset[int] = frozenset()  # the channels from other instances, on which markers come
+    policy: PolicyChoice = field(default_factory=PolicyChoice)
     event_time: EventColumn | None = None
     event_inputs: tuple[EventInput, ...] = ()  # the nodes that say how far event time has come
     version: str = "1"
@@ -94,6 +93,10 @@ class NodeSpec:
     dead_letters: bool = False  # a record that kills every process is passed over and kept
     # sinks
     sink: Any = None
+
+    @property
+    def recovery(self) -> RecoveryKind:
+        return self.policy.kind
 
     @property
     def outputs(self) -> dict[OutputName, pa.Schema]:

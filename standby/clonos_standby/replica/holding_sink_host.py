@@ -14,7 +14,6 @@ from clonos.protocol.fence import Fence, Generation
 from clonos.protocol.ids import Epoch, InstanceId, Origin
 from clonos.protocol.line.recovery_line import RecoveryLine, Resume
 from clonos.protocol.line.snapshot_name import Since, SnapshotName
-from clonos.protocol.recovery.choice import instance_policy
 from clonos.protocol.recovery.rollback.held_output import SinkCheckpoint
 from clonos.protocol.recovery.rollback.rounds import StoredRound
 from clonos.protocol.roles.attach_request import AttachRequest
@@ -60,7 +59,7 @@ class HoldingSinkHost(SinkHost, HoldingSinkPorts[Manifest]):
         self._restored = os.path.join(query.data, "state", place)
 
     def _new_session(self, node: NodeSpec, origin: Origin) -> SinkSession:
-        policy = instance_policy(node.recovery, node.senders, goes_back=node.goes_back)
+        policy = node.policy.policy(origin.instance)
         limits = snapshot_limits(self._query.settings, node, origin)
         return HoldingSinkSession(node.name, origin, self, policy, limits)
 

@@ -14,6 +14,7 @@ import shutil
 import time
 import zlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,6 @@ from clonos.protocol.recovery.causal.holding import Damage
 from clonos.protocol.recovery.causal.longest_prefix import RecoveryState
 from clonos.protocol.recovery.causal.own_log import OwnLog, Writer
 from clonos.protocol.recovery.causal.retrieval import OpenedLog, Recovered
-from clonos.protocol.recovery.choice import instance_policy
 from clonos.protocol.recovery.marker import Round
 from clonos.protocol.recovery.quarantine import CandidateRecord
 from clonos.protocol.recovery.rollback.rounds import StoredRound
@@ -144,7 +144,7 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
             node.name,
             self._origin,
             self,
-            instance_policy(node.recovery, node.senders, goes_back=node.goes_back),
+            node.policy.policy(instance),
             may_have_moved=query.may_have_moved,
             crash_marks=CrashMarks(CrashMarkFile(path), start=start, pid=os.getpid()),
             snapshot_limits=snapshot_limits(query.settings, node, self._origin),
@@ -176,6 +176,7 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
             "log_bytes": self.live.log_offset,
             "snapshots": self._snapshots_taken,
             "snapshot_seconds": self._snapshot_seconds,
+            "forced_checkpoints": self._session.forced_checkpoints,
             "output_bytes": self._output_bytes,
             "delta_bytes": self._delta_bytes,
             "dead_letters": self._dead_letters,
@@ -513,6 +514,14 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
         return self._snapshots.begin(
             self._state, meta, epoch=name.epoch, sequence=name.sequence, final=name.final
         )
+
+    def with_content(
+        self, pending: PendingSnapshot, content: InstanceSnapshot, *, covered: int
+    ) -> PendingSnapshot:
+        return replace(pending, meta=metadata.encode(content, acked_input=covered))
+
+    def abandon_snapshot(self, pending: PendingSnapshot) -> None:
+        self._snapshots.abandon(pending)
 
     def store_snapshot(self, pending: PendingSnapshot) -> Steps:
         self._snapshots.finish(pending)

@@ -54,6 +54,7 @@ def encode(snapshot: InstanceSnapshot, *, acked_input: int = 0) -> bytes:
             "gathered": snapshot.gathered,
             **({"holds": True} if snapshot.holds else {}),
             **({"live_since": snapshot.live_since} if snapshot.live_since else {}),
+            **({"policy": snapshot.kept_of_policy} if snapshot.kept_of_policy else {}),
         }
     )
 
@@ -93,6 +94,7 @@ def decode(raw: bytes, row_class: Callable[[int], type]) -> InstanceSnapshot:
             output_watermarks=[(at, before) for at, before in said.get("output_watermarks", [])],
             records_watermarks=said.get("records_watermarks", False),
             counted=_counted(said.get("counted")),
+            kept_of_policy=said.get("policy", b""),
         )
     except (KeyError, TypeError, ValueError, StateError, InputError) as error:
         raise SnapshotCorrupt(f"snapshot metadata cannot be read: {error}") from error

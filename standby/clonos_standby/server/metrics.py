@@ -108,8 +108,11 @@ class _Page:
         yield self._total("records", "Records processed, repeated ones included")
         yield self._total("snapshots", "Snapshots made durable")
         yield self._total("snapshot_seconds", "From the beginning of a snapshot until it was durable")
+        yield self._total("forced_checkpoints", "Snapshots for the sake of rows that came")
         yield self._total("output_bytes", "Bytes of rows handed on, with everything on them")
-        yield self._total("delta_bytes", "Of those, determinants for the instances that get the rows")
+        yield self._total(
+            "delta_bytes", "Of those, what rides along with the rows: determinants, or dependency vectors"
+        )
         yield self._total("dead_letters", "Records that were passed over and kept")
         took = HistogramMetricFamily(
             "clonos_bundle_seconds",

@@ -17,20 +17,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from clonos.protocol.frontier import numbers_of, runs_of
-from clonos.protocol.ingestion import within
+from clonos.protocol.frontier import runs_of
 from clonos.protocol.ports import Bundle
+from clonos.protocol.recovery.coordinated.bundle_parts import Span, between_markers, part_of
 from clonos.protocol.recovery.marker import NO_ROUND, Marker, Round
 from clonos.protocol.recovery.policy import Checkpoint, Decision, InstancePolicy
 from clonos.protocol.recovery.recovery_kind import RecoveryKind
 
 
 class Alignment(InstancePolicy):
-    """What coordinated checkpoints decide for an instance. `senders` are the channels from other instances."""
+    """What coordinated checkpoints decide for an instance, and for a sink's also where those of operators do not align.
+    `senders` are the channels from other instances."""
 
-    kind = RecoveryKind.COORDINATED
-
-    def __init__(self, senders: Collection[int]) -> None:
+    def __init__(self, senders: Collection[int], kind: RecoveryKind = RecoveryKind.COORDINATED) -> None:
+        self.kind = kind
         self._senders = frozenset(senders)
         self._last = NO_ROUND  # that was checkpointed, or forgotten
         self._round = NO_ROUND  # whose markers are coming
@@ -49,12 +49,8 @@ class Alignment(InstancePolicy):
         if not bundle.markers and not self._marked:
             yield bundle
             return
-        at = 0
-        for marker in bundle.markers:
-            yield from self._records(bundle, at, marker.behind)
-            at = marker.behind
-            yield from self._mark(marker)
-        yield from self._records(bundle, at, len(bundle.rows))
+        for part in between_markers(bundle):
+            yield from self._mark(part) if isinstance(part, Marker) else self._records(bundle, part)
         yield from self._watermarks(bundle)
 
     def begin_round(self, begun: Round) -> Iterator[Decision]:
@@ -84,23 +80,21 @@ class Alignment(InstancePolicy):
         self._round = NO_ROUND
         return held
 
-    def _records(self, bundle: Bundle, begin: int, end: int) -> Iterator[Bundle]:
+    def _records(self, bundle: Bundle, span: Span) -> Iterator[Bundle]:
         """Those that may be taken now; the others are held."""
-        if begin == end:
-            return
         if not self._marked:
-            yield _part(bundle, [(begin, end)])
+            yield part_of(bundle, [span])
             return
-        taken: list[tuple[int, int]] = []
-        held: list[tuple[int, int]] = []
-        at = begin
-        for channel, count in runs_of(bundle.channels[begin:end]):
+        taken: list[Span] = []
+        held: list[Span] = []
+        at, end = span
+        for channel, count in runs_of(bundle.channels[at:end]):
             (held if channel in self._marked else taken).append((at, at + count))
             at += count
         if held:
-            self._held.append(_part(bundle, held))
+            self._held.append(part_of(bundle, held))
         if taken:
-            yield _part(bundle, taken)
+            yield part_of(bundle, taken)
 
     def _watermarks(self, bundle: Bundle) -> Iterator[Bundle]:
         """They are behind the records of their channel."""
@@ -110,21 +104,3 @@ class Alignment(InstancePolicy):
             self._held.append(Bundle([], [], [], watermarks=held))
         if taken:
             yield Bundle([], [], [], watermarks=taken)
-
-
-def _part(bundle: Bundle, parts: list[tuple[int, int]]) -> Bundle:
-    """Of a bundle the records in `parts`, which are in order, without what it says of event time. What rides along with
-    rows goes with the first records: nothing rides along where there are markers."""
-    if len(parts) == 1:
-        begin, end = parts[0]
-        channels, positions, rows = (
-            bundle.channels[begin:end],
-            bundle.positions[begin:end],
-            bundle.rows[begin:end],
-        )
-    else:
-        all_channels, all_positions = numbers_of(bundle.channels), numbers_of(bundle.positions)
-        channels = [each for begin, end in parts for each in all_channels[begin:end]]
-        positions = [each for begin, end in parts for each in all_positions[begin:end]]
-        rows = [each for begin, end in parts for each in bundle.rows[begin:end]]
-    return Bundle(channels, positions, rows, ingested=list(within(bundle.ingested, parts)))
