@@ -42,8 +42,12 @@ def main() -> None:
     arguments.add_argument("--seeds", type=int, default=100)
     arguments.add_argument("--steps", type=int, default=50, help="deliveries, on average, at each instance")
     said = arguments.parse_args()
-    print(f"{said.seeds} executions of each, {said.steps} steps an instance, every tenth a checkpoint of its own.")
-    print("undone: of all deliveries those that a failure of everything at the end undoes, median and spread;")
+    print(
+        f"{said.seeds} executions of each, {said.steps} steps an instance, every tenth a checkpoint of its own."
+    )
+    print(
+        "undone: of all deliveries those that a failure of everything at the end undoes, median and spread;"
+    )
     print("back: the most checkpoints that one instance goes back; bytes: that ride along with a message\n")
     print(LINE.format(*COLUMNS))
     for instances in (2, 4, 8, 16):

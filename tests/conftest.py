@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -156,12 +157,35 @@ class _RanNothing:
             session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--share",
+        type=_share,
+        default=(0, 1),
+        metavar="NUMBER/OF",
+        help="of the long tests run one of so many shares, by their names: 0/4 is the first quarter. A large number is "
+        "taken modulo OF, so the hash of a commit will do",
+    )
+
+
+def _share(said: str) -> tuple[int, int]:
+    number, of = said.split("/")
+    return int(number, 16) % int(of), int(of)
+
+
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    number, of = config.getoption("--share")
+    left_out: set[pytest.Item] = set()
     for item in items:
         name = _file_of(item)
         if name.startswith(LONG) and name not in SHORT:
             item.add_marker(pytest.mark.long)
+            if zlib.crc32(item.nodeid.encode()) % of != number:
+                left_out.add(item)
+    if left_out:
+        config.hook.pytest_deselected(items=list(left_out))
+        items[:] = [item for item in items if item not in left_out]
     items.sort(key=_turn)
 
 
