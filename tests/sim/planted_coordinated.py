@@ -31,9 +31,9 @@ Patch = pytest.MonkeyPatch
 
 
 def marked_channels_are_not_held(patch: Patch) -> None:
-    def records(self: Alignment, bundle: Bundle, begin: int, end: int) -> Iterator[Bundle]:
+    def records(self: Alignment, bundle: Bundle, span: Any) -> Iterator[Bundle]:
         marked, self._marked = self._marked, set()
-        yield from real(self, bundle, begin, end)
+        yield from real(self, bundle, span)
         self._marked = marked
 
     real = Alignment._records
