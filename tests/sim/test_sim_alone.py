@@ -21,9 +21,14 @@ from clonos.sim.plan import draw_plan
 from clonos.sim.rollback_plan import rolled_back
 from clonos.sim.run import Report, run
 
-FEW = 150
+FEW = 100
 PROCESSES = min(os.cpu_count() or 1, 4)
-KINDS: Final = (RecoveryKind.UNCOORDINATED, RecoveryKind.EAGER, RecoveryKind.BATCH)
+KINDS: Final = (
+    RecoveryKind.UNCOORDINATED,
+    RecoveryKind.COMMUNICATION_INDUCED,
+    RecoveryKind.EAGER,
+    RecoveryKind.BATCH,
+)
 RUNS: Final = {**{kind.value: partial(run_rolled_back, kind) for kind in KINDS}, "mixed": run_mixed}
 
 

@@ -1,4 +1,4 @@
-"""Whole queries with coordinated checkpoints, under seeded schedules and faults."""
+"""Whole queries with coordinated and with unaligned checkpoints, under seeded schedules and faults."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ import os
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import partial
+from typing import Any, Final
 
 import pytest
 
 from clonos.protocol.recovery.recovery_kind import RecoveryKind
+from clonos.protocol.roles.incarnation import Incarnation
 from clonos.sim.command import run_rolled_back
 from clonos.sim.plan import Plan, draw_plan
 from clonos.sim.rollback_plan import rolled_back
 from clonos.sim.run import Report, run
 
-FEW = 200
+FEW = 120
+KINDS: Final = (RecoveryKind.COORDINATED, RecoveryKind.UNALIGNED)
 PROCESSES = min(os.cpu_count() or 1, 4)
 KEPT = {
     32: "an instance was claimed, and its process lost before it had begun where the line says",
@@ -40,9 +43,10 @@ def right(seed: int) -> Report:
     return report
 
 
-def test_every_seed_is_right() -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_seed_is_right(kind: RecoveryKind) -> None:
     with ProcessPoolExecutor(PROCESSES) as pool:
-        reports = list(pool.map(partial(run_rolled_back, RecoveryKind.COORDINATED), range(FEW), chunksize=10))
+        reports = list(pool.map(partial(run_rolled_back, kind), range(FEW), chunksize=10))
     wrong = [str(report) for report in reports if not report.right]
     assert not wrong, "\n".join(wrong)
     assert sum(report.outcome == "exact" for report in reports) > 0.9 * FEW
@@ -54,17 +58,32 @@ def test_what_was_wrong_once_is_right(seed: int) -> None:
     assert run(coordinated(draw_plan(seed))).right
 
 
-def test_without_faults_every_run_is_exact() -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_faults_every_run_is_exact(kind: RecoveryKind) -> None:
     """Also where functions reach for entropy behind the back of the services."""
     for seed in range(20):
-        report = run(replace(coordinated(draw_plan(seed)), faults=0, impure=True))
+        report = run(replace(rolled_back(draw_plan(seed), kind), faults=0, impure=True))
         assert report.outcome == "exact" and not report.struck, str(report)
 
 
+def test_lines_have_states_of_channels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else nothing would be tested of what an instance takes first that begins with one."""
+    waited: list[int] = []
+    real = Incarnation._restore
+
+    def restore(self: Incarnation[Any]) -> Any:
+        yield from real(self)
+        waited.append(sum(self.live.waiting.values()))
+
+    monkeypatch.setattr(Incarnation, "_restore", restore)
+    for seed in range(40):
+        assert run_rolled_back(RecoveryKind.UNALIGNED, seed).right
+    assert any(waited)
+
+
 @pytest.mark.soak
-def test_many_seeds_are_right() -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_many_seeds_are_right(kind: RecoveryKind) -> None:
     with ProcessPoolExecutor(os.cpu_count()) as pool:
-        for report in pool.map(
-            partial(run_rolled_back, RecoveryKind.COORDINATED), range(FEW, 100_000), chunksize=25
-        ):
+        for report in pool.map(partial(run_rolled_back, kind), range(FEW, 100_000), chunksize=25):
             assert report.right, str(report)
