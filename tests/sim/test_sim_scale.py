@@ -6,6 +6,7 @@ import pytest
 
 from clonos.protocol.recovery.causal.delta_journal import FULL
 from clonos.sim.cost_model import Costs, Load, recovery
+from clonos.sim.recovery_scale import forced_per_own, messages_with_markers, vector_bytes_per_row
 from clonos.sim.scale import Cluster, simulate
 
 COSTS = Costs(hand_over=0.05, restore_rate=100e6, log_rate=10e6, record=1e-5, step=1e-4)
@@ -50,3 +51,18 @@ def test_recovery_takes_longer_where_there_is_more_to_bring_back() -> None:
     long = recovery(figures, COSTS, Load(state_bytes=1 << 30, snapshot_seconds=10, epoch_seconds=100))
     assert COSTS.hand_over < short.replica_lost < short.query_lost < long.query_lost
     assert long.replica_lost > (1 << 30) / COSTS.restore_rate
+
+
+def test_markers_and_vectors_grow_with_the_cluster() -> None:
+    small, large, huge = Cluster(3, 4), Cluster(3, 64), Cluster(10, 1000)
+    assert 1 < messages_with_markers(small, 1.0) < messages_with_markers(large, 1.0) < 1.2
+    assert messages_with_markers(huge, 1.0) == pytest.approx(2, rel=0.1), "as many markers as other messages"
+    assert messages_with_markers(huge, 10.0) < 1.2
+    assert vector_bytes_per_row(small) < 5 and vector_bytes_per_row(huge) > 10_000
+
+
+def test_more_is_forced_where_more_layers_take_checkpoints() -> None:
+    flat, deep = (forced_per_own(Cluster(layers, 4), 1.0) for layers in (2, 8))
+    assert flat < deep and deep > 0.5
+    assert forced_per_own(Cluster(1, 4), 1.0) == 0, "no row comes from another instance"
+    assert forced_per_own(Cluster(4, 4), 1.0) == forced_per_own(Cluster(4, 4), 1.0)
