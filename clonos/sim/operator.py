@@ -35,6 +35,7 @@ from clonos.testing.ledger import Entry, extend
 
 KEYS = 5
 _WAYS_APART = 1_000_000
+_CHANGED = ("changed in place",)
 
 
 def key_at(node: NodeId, record: int) -> str:
@@ -234,7 +235,11 @@ class Ledger:
         state = self._state_of(key)
         self._check(key, state, self._version)
         late = self._uses.lateness and is_late_here(row[1], services.epoch_watermark)
-        state[self._held].append((row[1], row[2], note + (" late" if late else "")))
+        state[self._held].append((row[1], tuple(row[2]), note + (" late" if late else "")))
+        if isinstance(row[2], list):
+            if _CHANGED in row[2]:
+                raise StateError(f"record {row[1]} comes as this function has left it before")
+            row[2].append(_CHANGED)  # as a function may what it is given
         draw = services.random.getrandbits(30)
         if self._uses.timers and draw % 4 == 0:
             services.timers.set(services.clock() + draw % 4000, key.encode())

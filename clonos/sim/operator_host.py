@@ -15,6 +15,7 @@ from clonos.protocol.destination import NOWHERE, KeyKind, Reader, Router, Routin
 from clonos.protocol.engine.instance import Emit, Instance, InstanceConfig, InstanceSnapshot, Row
 from clonos.protocol.engine.services import CausalServices
 from clonos.protocol.fence import Fence, Generation
+from clonos.protocol.frontier import numbers_of
 from clonos.protocol.ids import (
     LOG_BEGIN,
     NO_OUTPUT,
@@ -29,7 +30,7 @@ from clonos.protocol.line.commit_record import CommitRecord
 from clonos.protocol.line.recovery_line import RecoveryLine, Resume
 from clonos.protocol.line.snapshot_name import Since, SnapshotName
 from clonos.protocol.line.unrecorded_commit import UnrecordedCommit
-from clonos.protocol.ports import InstancePorts
+from clonos.protocol.ports import Bundle, InstancePorts
 from clonos.protocol.recovery.causal.causal_log import Segment
 from clonos.protocol.recovery.causal.own_log import Writer
 from clonos.protocol.recovery.causal.retrieval import OpenedLog, Recovered
@@ -212,6 +213,8 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
             state = real.RealState(self._world.plan.state_cache, state)
         self.state, self.timers, self.event_timers = state, Timers(timers), Timers(event_timers)
         snapshot: InstanceSnapshot = pickle.loads(pickle.dumps(found.instance))
+        snapshot.pending += [record for kept in snapshot.channel_state for record in pickle.loads(kept)]
+        snapshot.channel_state = []
         return snapshot
 
     def resume(self, found: Snapshot, resume: Resume) -> Steps:
@@ -495,6 +498,10 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
         )
         self._world.checks.snapshots(self, snapshot)
         return snapshot
+
+    def kept_records(self, records: Bundle) -> bytes:
+        channels, positions = numbers_of(records.channels), numbers_of(records.positions)
+        return pickle.dumps(list(zip(channels, positions, records.rows, strict=True)))
 
     def with_content(self, pending: Snapshot, content: InstanceSnapshot, *, covered: int) -> Snapshot:
         return replace(pending, instance=pickle.loads(pickle.dumps(content)), acked_input=covered)

@@ -218,7 +218,7 @@ class Replica(Process):
             elif isinstance(word, BundleFrame):
                 seq, bundle = self._with_those_behind(word)
                 self.world.trace.took(self.name, self.origin, seq, bundle.channels, bundle.positions)
-                yield from self.session.bundle(seq, bundle, word.seq)
+                yield from self.session.bundle(seq, _read(bundle), word.seq)
             else:
                 yield from self.session.hear(word)
         self._inbox.extendleft(reversed(later))
@@ -285,3 +285,8 @@ class Replica(Process):
         if self._link is not None:
             self._link.close("the replica is gone", by=self)
         self.world.checks.replica_died(self)
+
+
+def _read(bundle: Bundle) -> Bundle:
+    """Its rows have lists of their own, which functions may change."""
+    return replace(bundle, rows=[(*row[:2], list(row[2]), *row[3:]) for row in bundle.rows])

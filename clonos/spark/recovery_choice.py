@@ -62,7 +62,8 @@ def check_recovery(
     for node in operators:
         _check_operator(node, recovery, causal, standby=settings.standby)
     if realtime and any(isinstance(sink.sink, BatchSink) for sink in holding):
-        eager = ", or recovery='eager' to the operators before it" if recovery.logs_messages else ""
+        mixes = recovery.logs_messages and recovery.mixes
+        eager = ", or recovery='eager' to the operators before it" if mixes else ""
         raise QueryDefinitionError(
             f"{said}: a batch of foreachBatch, of a table, or of the console ends with an epoch, and what a sink holds "
             "may be seen later" + _who_goes_back(recovery, operators),

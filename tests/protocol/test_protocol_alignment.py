@@ -23,6 +23,7 @@ from clonos.protocol.recovery.policy import (
     CompleteCheckpoint,
     Decision,
     InstancePolicy,
+    KeepInCheckpoint,
 )
 
 A, B, SOURCE = 1, 2, 9
@@ -126,12 +127,14 @@ def test_a_later_round_makes_an_earlier_one_forgotten() -> None:
 
 
 def unaligned(decisions: Any) -> list[Any]:
-    """Rows as they are taken, the rounds whose checkpoints are begun, and the channels' states with which they are
-    complete."""
+    """Rows as they are taken; the rounds whose checkpoints are begun; as lists, rows that are kept for one; as
+    mappings, how far the states of channels reach in one that is complete."""
     found: list[Any] = []
     for each in decisions:
-        if isinstance(each, CompleteCheckpoint):
-            found.append([row[0] for _, _, row in each.records])
+        if isinstance(each, KeepInCheckpoint):
+            found.append([row[0] for row in each.records.rows])
+        elif isinstance(each, CompleteCheckpoint):
+            found.append(dict(each.reached))
         elif isinstance(each, BeginCheckpoint | Checkpoint):
             found.append(each.round)
         else:
@@ -143,11 +146,12 @@ def unaligned(decisions: Any) -> list[Any]:
 def test_nothing_is_held_and_what_comes_before_its_marker_is_in_the_checkpoint(arrays: bool) -> None:
     policy = ChannelStates([A, B])
     first = bundle((A, 1), marker(A), (A, 2), (B, 1), (SOURCE, 1), arrays=arrays)
-    assert unaligned(policy.arrive(first)) == ["1:1", 1, "1:2", "2:1", "9:1"]
+    assert unaligned(policy.arrive(first)) == ["1:1", 1, ["2:1"], "1:2", "2:1", "9:1"]
     between = bundle((B, 2), (A, 3), (SOURCE, 2), arrays=arrays)
-    assert list(policy.arrive(between)) == [between]
+    assert unaligned(policy.arrive(between)) == [["2:2"], "2:2", "1:3", "9:2"], "kept before it is taken"
     last = bundle((B, 3), marker(B), (B, 4), (A, 4), arrays=arrays)
-    assert unaligned(policy.arrive(last)) == ["2:3", ["2:1", "2:2", "2:3"], "2:4", "1:4"]
+    assert unaligned(policy.arrive(last)) == [["2:3"], "2:3", {B: 3}, "2:4", "1:4"]
+    assert unaligned(policy.arrive(bundle((A, 5), arrays=arrays))) == ["1:5"]
 
 
 def test_an_unaligned_instance_that_reads_sources_alone_begins_a_round_once() -> None:
@@ -157,26 +161,34 @@ def test_an_unaligned_instance_that_reads_sources_alone_begins_a_round_once() ->
 
 
 def test_with_one_sender_a_checkpoint_is_complete_at_once() -> None:
-    assert unaligned(ChannelStates([A]).arrive(bundle((A, 1), marker(A), (A, 2)))) == ["1:1", 1, [], "1:2"]
+    assert unaligned(ChannelStates([A]).arrive(bundle((A, 1), marker(A), (A, 2)))) == ["1:1", 1, {}, "1:2"]
 
 
 def test_a_checkpoint_that_an_epoch_ends_in_is_never_complete() -> None:
     policy = ChannelStates([A, B])
-    assert unaligned(policy.arrive(bundle(marker(A), (B, 1)))) == [1, "2:1"]
+    assert unaligned(policy.arrive(bundle(marker(A), (B, 1)))) == [1, ["2:1"], "2:1"]
     assert unaligned(policy.end_input()) == []
     policy.begin_epoch()
     assert unaligned(policy.arrive(bundle((B, 2), marker(B, 2), (A, 1), marker(A, 2)))) == [
         "2:2",
         2,
-        "1:1",
         ["1:1"],
+        "1:1",
+        {A: 1},
     ]
 
 
 def test_a_later_round_takes_the_place_of_one_that_is_not_complete() -> None:
     policy = ChannelStates([A, B])
-    assert unaligned(policy.arrive(bundle(marker(A), (B, 1), marker(B, 2), (A, 1)))) == [1, "2:1", 2, "1:1"]
-    assert unaligned(policy.arrive(bundle(marker(B, 1), marker(A, 2)))) == [["1:1"]]
+    assert unaligned(policy.arrive(bundle(marker(A), (B, 1), marker(B, 2), (A, 1)))) == [
+        1,
+        ["2:1"],
+        "2:1",
+        2,
+        ["1:1"],
+        "1:1",
+    ]
+    assert unaligned(policy.arrive(bundle(marker(B, 1), marker(A, 2)))) == [{A: 1}]
 
 
 def test_event_time_is_heard_behind_the_rows() -> None:
@@ -228,16 +240,21 @@ class Network:
                 node.checkpoints[each.round] = dict(node.reached), node.sent
                 self.send(node, each.round)
                 continue
-            if isinstance(each, CompleteCheckpoint):
-                reached, _ = node.checkpoints[max(node.checkpoints)]
-                for channel, position, (text,) in each.records:
-                    assert position == reached.get(channel, 0) + 1 and text == f"{channel}:{position}"
-                    reached[channel] = position
+            if isinstance(each, KeepInCheckpoint | CompleteCheckpoint):
+                self.keep(node.checkpoints[max(node.checkpoints)][0], each)
                 continue
             for channel, position in zip(each.channels, each.positions, strict=True):
                 assert position == node.reached.get(channel, 0) + 1, "FIFO, and nothing is lost"
                 node.reached[channel] = position
                 self.produce(node)
+
+    def keep(self, reached: dict[int, int], what: KeepInCheckpoint | CompleteCheckpoint) -> None:
+        if isinstance(what, CompleteCheckpoint):
+            assert what.reached.items() <= reached.items()
+            return
+        for channel, position in zip(what.records.channels, what.records.positions, strict=True):
+            assert position == reached.get(channel, 0) + 1
+            reached[channel] = position
 
     def deliver(self) -> bool:
         """Some of what waits for one receiver, from its channels in any order."""

@@ -14,7 +14,7 @@ from test_protocol_binding import KEPT, OUT, QUERY, with_node
 
 from clonos.errors import CheckpointMismatch
 from clonos.protocol.engine.services import CausalServices
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import Epoch, Origin
 from clonos.protocol.recovery.causal import determinant_codec as codec
 from clonos.protocol.recovery.causal.delta import encode_delta, encode_entry
 from clonos.protocol.topology import Column, StateVariable, Topology
@@ -277,12 +277,32 @@ def test_a_source_at_another_place_is_taken_when_the_user_says_that_it_is_the_sa
     there = with_node(1, source={"kind": "clonos", "path": "/b"})
     with pytest.raises(CheckpointMismatch, match=r'\.option\("clonos.sameSource", "true"\)'):
         take_over(History.of(here), there, seen(5))
-    assert take_over(History.of(here), there, seen(5), same_source=True).history == History.of(there)
+    assert take_over(History.of(here), there, seen(5), same_source=True).history.at(Epoch(5)) == there
 
 
 def test_what_an_older_format_did_not_say_is_bound_from_now_on() -> None:
     silent = replace(QUERY, zone=None, settings=None, realtime=None)
-    assert take_over(History.of(silent), QUERY, seen(5)).history == History.of(QUERY)
+    assert take_over(History.of(silent), QUERY, seen(5)).history.at(Epoch(5)) == QUERY
+
+
+def test_a_program_is_the_same_to_a_line_while_its_epochs_do_the_same() -> None:
+    """What instances that go back together did in an open epoch counts if it is: else what was seen of it would lie
+    behind where they begin, and the start be refused."""
+    first = take_over(History.of(QUERY), SECOND, clean(5)).history
+    brings = with_node(2, SECOND, migrates=frozenset({""}))
+    beside = with_node(2, brings, previous=frozenset({"1"}), previous_migrates=frozenset({("1", "")}))
+    for again in (SECOND, brings, beside, replace(beside, realtime=True), brings):
+        upgrade = take_over(first, again, seen(5, ahead=1))
+        assert not upgrade.later and upgrade.history.digests() == first.digests(), again
+        first = History.from_document(upgrade.history.to_document())
+    another = take_over(first, with_node(2, SECOND, version="3"), clean(5)).history
+    assert another.digests()[0] == first.digests()[0] and another.digests()[5] != first.digests()[5]
+
+
+def test_a_history_that_says_no_digests_has_those_of_its_programs() -> None:
+    history = take_over(History.of(QUERY), SECOND, clean(5)).history
+    older = [{"since": one["since"], "program": one["program"]} for one in history.to_document()]
+    assert History.from_document(older) == history
 
 
 def test_a_history_comes_back_as_it_was() -> None:

@@ -3,33 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from planted import CRASHES, RESTARTS, Planted
 from planted_recovery import planted_under
 
+from clonos.protocol.ports import Bundle
 from clonos.protocol.recovery.coordinated.channel_states import ChannelStates
 from clonos.protocol.recovery.marker import Marker
 from clonos.protocol.recovery.policy import BeginCheckpoint, Checkpoint, CompleteCheckpoint, Decision
 from clonos.protocol.recovery.recovery_kind import RecoveryKind
 from clonos.protocol.roles.operator_session import OperatorSession
+from clonos.sim.operator_host import OperatorHost
 
 Patch = pytest.MonkeyPatch
 
 
 def channels_have_no_state(patch: Patch) -> None:
-    patch.setattr(ChannelStates, "_keep", lambda self, bundle, span: None)
+    patch.setattr(ChannelStates, "_keep", lambda self, bundle, span: iter(()))
 
 
 def what_follows_a_marker_is_in_the_state_of_its_channel(patch: Patch) -> None:
     real = ChannelStates._keep
 
-    def keep(self: ChannelStates, bundle: Any, span: Any) -> None:
+    def keep(self: ChannelStates, bundle: Any, span: Any) -> Iterator[Decision]:
         unmarked = self._unmarked
         self._unmarked = set(self._senders) if unmarked else set()
-        real(self, bundle, span)
+        kept = list(real(self, bundle, span))
         self._unmarked = unmarked
+        yield from kept
 
     patch.setattr(ChannelStates, "_keep", keep)
 
@@ -39,24 +43,40 @@ def checkpoint_is_complete_with_its_first_marker(patch: Patch) -> None:
         if marker.round > self._round:
             self._round = marker.round
             yield BeginCheckpoint(marker.round)
-            yield CompleteCheckpoint([])
+            yield CompleteCheckpoint({})
 
     patch.setattr(ChannelStates, "_mark", mark)
 
 
 def what_channels_had_in_a_round_before_is_in_their_state(patch: Patch) -> None:
-    real = ChannelStates._mark
+    real = OperatorSession._fix_state
 
-    def mark(self: ChannelStates, marker: Marker) -> Iterator[Decision]:
-        before = list(self.all_kept) if hasattr(self, "all_kept") else []
-        for decision in real(self, marker):
-            if isinstance(decision, CompleteCheckpoint):
-                self.all_kept = decision.records  # type: ignore[attr-defined]
-                yield CompleteCheckpoint([*before, *decision.records])
-            else:
-                yield decision
+    def fix_state(self: OperatorSession[Any, Any, Any], round: Any = None) -> Any:
+        begun = yield from real(self, round)
+        before = getattr(self, "before", [])
+        self.before = begun.channel_state  # type: ignore[attr-defined]
+        begun.channel_state.extend(before)
+        return begun
 
-    patch.setattr(ChannelStates, "_mark", mark)
+    patch.setattr(OperatorSession, "_fix_state", fix_state)
+
+
+def states_of_channels_are_what_functions_have_left_of_them(patch: Patch) -> None:
+    """They are written when the checkpoint is complete."""
+    kept: dict[bytes, Bundle] = {}
+    real, complete = OperatorHost.kept_records, OperatorHost.with_content
+
+    def kept_records(self: OperatorHost, records: Bundle) -> bytes:
+        key = str(len(kept)).encode()
+        kept[key] = records
+        return key
+
+    def with_content(self: OperatorHost, pending: Any, content: Any, *, covered: int) -> Any:
+        written = [real(self, kept[key]) for key in content.channel_state]
+        return complete(self, pending, replace(content, channel_state=written), covered=covered)
+
+    patch.setattr(OperatorHost, "kept_records", kept_records)
+    patch.setattr(OperatorHost, "with_content", with_content)
 
 
 def state_is_fixed_when_the_last_marker_has_come(patch: Patch) -> None:
@@ -68,6 +88,7 @@ def state_is_fixed_when_the_last_marker_has_come(patch: Patch) -> None:
             if isinstance(decision, CompleteCheckpoint):
                 yield Checkpoint(self._round)
 
+    channels_have_no_state(patch)
     patch.setattr(ChannelStates, "_mark", mark)
 
 
@@ -94,6 +115,7 @@ UNALIGNED: dict[str, Planted] = {
         of(channels_have_no_state, rates={**CRASHES, **RESTARTS}),
         of(what_follows_a_marker_is_in_the_state_of_its_channel, rates={**CRASHES, **RESTARTS}),
         of(checkpoint_is_complete_with_its_first_marker, rates={**CRASHES, **RESTARTS}),
+        of(states_of_channels_are_what_functions_have_left_of_them, rates={**CRASHES, **RESTARTS}),
         of(what_channels_had_in_a_round_before_is_in_their_state, rates={**CRASHES, **RESTARTS}),
         of(state_is_fixed_when_the_last_marker_has_come, rates={**CRASHES, **RESTARTS}),
         of(marker_is_sent_when_the_checkpoint_is_complete, rates={**CRASHES, **RESTARTS}),

@@ -220,7 +220,7 @@ def test_one_operator_may_have_another_recovery_and_the_sinks_have_that_of_the_o
     assert shown == 0, "the epoch has not committed, nor has `second` taken a checkpoint"
 
 
-@pytest.mark.parametrize("recovery", ["causal", "coordinated"])
+@pytest.mark.parametrize("recovery", ["causal", "coordinated", "unaligned", "communication_induced"])
 def test_recoveries_that_leave_something_else_in_a_checkpoint_do_not_go_together(
     place: Place, recovery: str
 ) -> None:
@@ -278,9 +278,13 @@ def test_micro_batch_has_causal_logging(coordinated: Place) -> None:
     place.await_rows(1)
 
 
-def test_a_batch_of_the_driver_is_refused(coordinated: Place) -> None:
-    place = coordinated
-    with pytest.raises(QueryDefinitionError, match=r"a batch of foreachBatch.*Give another sink"):
+@pytest.mark.parametrize("recovery", ["coordinated", "unaligned", "communication_induced"])
+def test_a_batch_of_the_driver_is_refused(place: Place, recovery: str) -> None:
+    place.spark.conf.set("spark.clonos.recovery", recovery)
+    with pytest.raises(
+        QueryDefinitionError,
+        match=r"a batch of foreachBatch.*Give another sink\. Set spark.clonos.recovery=causal",
+    ):
         place.start(totals(place), "realtime", clonos.sinks.batches(lambda df, epoch: None))
 
 

@@ -9,6 +9,7 @@ import socket
 import struct
 import time
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from clonos.protocol.engine.epoch_counts import Counted
 from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Origin
+from clonos.protocol.ports import Bundle
 from clonos.protocol.recovery.causal.own_log import Writer
 from clonos.protocol.roles.death import LET_GO, REPORTED, Death, KillReason, classify_death
 from clonos.storage.manifest import Manifest
@@ -440,13 +442,18 @@ def test_rows_that_wait_come_back_with_the_rows_inside_them() -> None:
     waiting.kept_of_policy = b"\xc1 and what follows"
     read = metadata.decode(metadata.encode(waiting), lambda channel: type(row))
     assert read.kept_of_policy == waiting.kept_of_policy and read.reached == {65: 3}
-    ((channel, position, back),) = metadata.decode(
-        metadata.encode(waiting), lambda channel: type(row)
-    ).pending
+    waiting.channel_state = [metadata.kept_records(Bundle([65, 66], [4, 1], [row, row]))]
+    waiting.channel_reached = {65: 4, 66: 1}
+    raw = metadata.encode(waiting)
+    read = metadata.decode(raw, lambda channel: type(row))
+    assert read.pending == [(65, 3, row), (65, 4, row), (66, 1, row)] and not read.channel_state
+    assert metadata.point("name", raw).reached == read.reached == {65: 4, 66: 1}
+    assert values.decode(raw)["version"] == 4, "a reader that passed the state over would lose rows"
+    channel, position, back = read.pending[0]
     assert (channel, position, back) == (65, 3, row) and back.s.b[0].at.fold == 1
     assert back.m[make_row(("k",), (2,))].x is None and back.m["plain"]["deep"][0].asDict() == inside.asDict()
     older = {
-        **values.decode(metadata.encode(waiting)),
+        **values.decode(metadata.encode(replace(waiting, channel_state=[]))),
         "version": 2,
         "pending": [[65, 3, [1, [2], {"k": 3}]]],
     }

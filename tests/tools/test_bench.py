@@ -175,7 +175,6 @@ def figures(**changes: Any) -> dict[str, Any]:
         "output_bytes": 550,
         "delta_bytes": 50,
         "snapshots": 4,
-        "forced": 1,
         "snapshot_s": 0.02,
     }
     return given | changes
@@ -366,7 +365,7 @@ def test_presets_have_everything() -> None:
         ("pattern", Pattern),
     ):
         assert {getattr(each, name) for each in smoke.cells} == set(kind)
-    for plan, minutes in ((smoke, 7), (PRESETS["standard"], 60), (PRESETS["recoveries"], 60)):
+    for plan, minutes in ((smoke, 6), (PRESETS["standard"], 60), (PRESETS["recoveries"], 60)):
         assert len({each.name for each in plan.cells}) == len(plan.cells)
         assert Estimate().left_s(plan.left({})) < 60 * minutes
 

@@ -52,6 +52,9 @@ class InstanceSnapshot:
     arrived: dict[int, int] = field(default_factory=dict)  # by channel the last position that has come
     counted: Counted = field(default_factory=Counted)  # in its epoch; an older version did not count
     kept_of_policy: bytes = b""  # what the recovery keeps in it (`recovery.policy`)
+    channel_state: list[bytes] = field(default_factory=list)
+    """Records that belong to it, too, in the runtime's form; where it is read they are behind those of `pending`."""
+    channel_reached: Mapping[int, int] = field(default_factory=dict)  # by channel, the last position of these
 
     @property
     def history(self) -> HistoryMark:
@@ -61,7 +64,8 @@ class InstanceSnapshot:
     @property
     def reached(self) -> dict[int, int]:
         """By channel the last position that is in it: consumed, or waiting."""
-        return {**self.covered, **{channel: position for channel, position, _ in self.pending}}
+        pending = {channel: position for channel, position, _ in self.pending}
+        return {**self.covered, **pending, **self.channel_reached}
 
     def resume(self, awaited_input: Mapping[int, int]) -> None:
         """It is where another attempt begins, to which the epoch comes again from its beginning."""

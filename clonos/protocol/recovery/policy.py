@@ -7,11 +7,11 @@ in order.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from clonos.protocol.ports import Bundle, Emit, Row
+from clonos.protocol.ports import Bundle, Emit
 from clonos.protocol.recovery.marker import Round
 from clonos.protocol.recovery.recovery_kind import RecoveryKind
 
@@ -35,14 +35,22 @@ class BeginCheckpoint:
 
 
 @dataclass(frozen=True, slots=True)
+class KeepInCheckpoint:
+    """These records belong to what was begun, too: an instance that begins with it takes them first. They are kept as
+    they are now, before this instance takes them: its function may change what it is given."""
+
+    records: Bundle
+
+
+@dataclass(frozen=True, slots=True)
 class CompleteCheckpoint:
-    """What was begun is complete with these records, which an instance that begins with it takes first: channel,
-    position and row, by channel in order."""
+    """What was begun is complete. `reached`: by channel, the last position of the records that were kept for it."""
 
-    records: list[tuple[int, int, Row]]
+    reached: Mapping[int, int]
 
 
-Decision: TypeAlias = Bundle | Checkpoint | BeginCheckpoint | CompleteCheckpoint
+CheckpointStep: TypeAlias = Checkpoint | BeginCheckpoint | KeepInCheckpoint | CompleteCheckpoint
+Decision: TypeAlias = Bundle | CheckpointStep
 """Records that the instance takes now, or what it does before it takes more."""
 
 

@@ -12,7 +12,7 @@ from clonos.errors import ClonosError
 from clonos.protocol.engine.instance import InstanceSnapshot
 from clonos.protocol.ids import Epoch, LogOffset, Origin, OutputNumber
 from clonos.protocol.line.snapshot_name import Since, SnapshotName
-from clonos.protocol.ports import Emit, Encoded, Row
+from clonos.protocol.ports import Bundle, Emit, Encoded, Row
 from clonos.protocol.recovery.causal.causal_log import Segment
 from clonos.protocol.recovery.marker import Round
 from clonos.protocol.recovery.rollback.rounds import StoredRound
@@ -156,6 +156,10 @@ class OperatorPorts(IncarnationPorts[S], QuarantinePorts, Generic[S, PendingT, F
     @abstractmethod
     def begin_snapshot(self, name: SnapshotName, content: InstanceSnapshot, *, covered: int) -> PendingT:
         """Fix the state as it is now. `covered` is the last bundle of the task attempt that it covers."""
+
+    @abstractmethod
+    def kept_records(self, records: Bundle) -> bytes:
+        """As a snapshot has them (`InstanceSnapshot.channel_state`)."""
 
     @abstractmethod
     def with_content(self, pending: PendingT, content: InstanceSnapshot, *, covered: int) -> PendingT:

@@ -27,10 +27,11 @@ from clonos.protocol.ports import Encoded
 from clonos.protocol.recovery.marker import Round
 from clonos.protocol.recovery.policy import (
     BeginCheckpoint,
-    Checkpoint,
+    CheckpointStep,
     CompleteCheckpoint,
     Decision,
     InstancePolicy,
+    KeepInCheckpoint,
 )
 from clonos.protocol.recovery.rollback.replaceable import (
     check_replaceable,
@@ -69,13 +70,14 @@ FrameT = TypeVar("FrameT")
 
 
 class _Begun(NamedTuple, Generic[PendingT]):
-    """A snapshot whose state is fixed: what the instance says of it, the last bundle of the task attempt in it, and
-    what it covers."""
+    """A snapshot whose state is fixed: what the instance says of it, the last bundle of the task attempt in it, what it
+    covers, and the states of its channels so far."""
 
     pending: PendingT
     content: InstanceSnapshot
     bundles: int
     covers: _Storing
+    channel_state: list[bytes]
 
 
 class OperatorSession(Generic[S, PendingT, FrameT]):
@@ -468,7 +470,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         bundles = self.incarnation.bundles.upto
         pending = ports.begin_snapshot(name, content, covered=bundles)
         self._schedule.begin(ports.steady_clock(), ports.work())
-        return _Begun(pending, content, bundles, covers)
+        return _Begun(pending, content, bundles, covers, [])
 
     def _is_mark_due(self) -> bool:
         """Whether the driver is to reckon with this one: where a failure may lead to it, and the interval is over."""
@@ -478,13 +480,19 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         self._mark_due = now + self._mark_interval
         return True
 
-    def _checkpoint(self, decision: Checkpoint | BeginCheckpoint | CompleteCheckpoint) -> Steps:
+    def _checkpoint(self, decision: CheckpointStep) -> Steps:
         """Of a round: what comes behind its marker is not in it, and what the instance sends from now on is behind the
         marker that it sends."""
+        if isinstance(decision, KeepInCheckpoint):
+            assert self._begun is not None
+            self._begun.channel_state.append(self._ports.kept_records(decision.records))
+            return
         if isinstance(decision, CompleteCheckpoint):
             assert self._begun is not None
             begun, self._begun = self._begun, None
-            content = replace(begun.content, pending=decision.records)
+            content = replace(
+                begun.content, channel_state=begun.channel_state, channel_reached=decision.reached
+            )
             pending = self._ports.with_content(begun.pending, content, covered=begun.bundles)
             self._store_in_background(begun._replace(pending=pending))
             return

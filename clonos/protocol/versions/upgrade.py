@@ -70,10 +70,17 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """A program, and the first epoch that it runs."""
+    """A program, and the first epoch that it runs. `digest` tells it from others: it stays what it is where the program
+    is started again with what changes nothing of what its epochs do, as another function beside it."""
 
     since: Epoch
     program: Topology
+    digest: str
+
+    @classmethod
+    def of(cls, since: Epoch, program: Topology) -> Binding:
+        """Of a program that has run no epoch."""
+        return cls(since, program, _digest(program))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +91,7 @@ class History:
 
     @classmethod
     def of(cls, program: Topology) -> History:
-        return cls((Binding(FIRST_EPOCH, program),))
+        return cls((Binding.of(FIRST_EPOCH, program),))
 
     def at(self, epoch: Epoch) -> Topology:
         """The program that runs an epoch."""
@@ -94,7 +101,7 @@ class History:
 
     def digests(self) -> dict[Epoch, str]:
         """Of each program, by the first epoch that it runs."""
-        return {one.since: _digest(one.program) for one in self.bindings}
+        return {one.since: one.digest for one in self.bindings}
 
     def changes_at(self, epoch: Epoch) -> bool:
         """Whether it is the first one of another program: then the steps recorded inside it are of the one before."""
@@ -124,13 +131,20 @@ class History:
         return Schedule(tuple(entries), migrates, fields)
 
     def to_document(self) -> list[dict[str, Any]]:
-        return [{"since": one.since, "program": one.program.to_document()} for one in self.bindings]
+        return [
+            {"since": one.since, "program": one.program.to_document(), "digest": one.digest}
+            for one in self.bindings
+        ]
 
     @classmethod
     def from_document(cls, said: Iterable[Mapping[str, Any]]) -> History:
-        """Raises CheckpointMismatch."""
+        """Raises CheckpointMismatch. An older document says no digests."""
+        programs = [(one, Topology.from_document(one["program"])) for one in said]
         return cls(
-            tuple(Binding(Epoch(one["since"]), Topology.from_document(one["program"])) for one in said)
+            tuple(
+                Binding(Epoch(one["since"]), program, one.get("digest", _digest(program)))
+                for one, program in programs
+            )
         )
 
 
@@ -174,9 +188,10 @@ def take_over(history: History, program: Topology, epoch: OpenEpoch, *, same_sou
     # Not by the program that goes on, but by one that was to take over with it.
     later = later or (begun_unseen and len(kept) < len(history.bindings))
     if later and since > 0:
-        made = (*kept, Binding(since, program))
+        made = (*kept, Binding.of(since, program))
     else:  # as it was, with what an older format did not say and what changes at once
-        made = (*kept[:-1], Binding(kept[-1].since, _with_what_was_migrated(kept[-1].program, program)))
+        last = kept[-1]
+        made = (*kept[:-1], replace(last, program=_with_what_was_migrated(last.program, program)))
     return Upgrade(History(made), tuple(changes), since, drops=later and begun_unseen)
 
 

@@ -20,7 +20,8 @@ class Mode(Enum):
 
 class Protection(Enum):
     """`NONE` is the native job, `CLONOS` causal logging without standbys; with `PASSIVE` and `HOT` each instance has
-    one. The others are further recoveries (docs/recoveries.md)."""
+    one. The others are further recoveries (docs/recoveries.md), but for those that differ from another one only where
+    several operators follow one another: the queries have one."""
 
     NONE = "none"
     CLONOS = "clonos"
@@ -28,9 +29,7 @@ class Protection(Enum):
     HOT = "hot"
     EAGER = "eager"
     COORDINATED = "coordinated"
-    UNALIGNED = "unaligned"
     UNCOORDINATED = "uncoordinated"
-    COMMUNICATION_INDUCED = "communication_induced"
     BATCH = "batch"
 
     @property

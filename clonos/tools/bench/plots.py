@@ -19,9 +19,7 @@ _DRAWN = {
     Protection.HOT: ("with hot standbys", "#1e8449"),
     Protection.EAGER: ("eager checkpoints", "#6c3483"),
     Protection.COORDINATED: ("coordinated checkpoints", "#117a65"),
-    Protection.UNALIGNED: ("unaligned checkpoints", "#2e86c1"),
     Protection.UNCOORDINATED: ("uncoordinated checkpoints", "#7b7d7d"),
-    Protection.COMMUNICATION_INDUCED: ("communication-induced checkpoints", "#935116"),
     Protection.BATCH: ("epochs done again", "#b03a8c"),
 }
 NAMES = {side.value: name for side, (name, _) in _DRAWN.items()}

@@ -48,7 +48,6 @@ _COST: tuple[Column, ...] = (
     ("on the wire", lambda runs: said(message_overhead(runs), 4)),
     ("snapshot ms", lambda runs: said((x and 1000 * x for x in ratio(runs, "snapshot_s", "snapshots")), 1)),
     ("snapshots", lambda runs: str(round(sum(run["snapshots"] for run in runs)))),
-    ("forced", lambda runs: str(round(sum(run.get("forced", 0) for run in runs)))),
 )
 COLUMNS = (*_PACE, *_RECOVERY, *_OUTPUT, *_COST)
 

@@ -160,13 +160,12 @@ class Side:
 
     def account(self, since: float) -> dict[str, Any]:
         """What a side says of itself. Causally: bytes of determinants recorded, and handed on with so many bytes of
-        rows; how long recoveries took, since a moment; snapshots, how many of
-        them rows have forced, and how long they took to be durable. Natively: commits of state stores, those of one
-        batch side by side, of the last hundred batches."""
+        rows; how long recoveries took, since a moment; snapshots, and how long they took to be durable. Natively:
+        commits of state stores, those of one batch side by side, of the last hundred batches."""
         if self.native:
             stores = [store for batch in self.query.recentProgress for store in batch["stateOperators"]]
             commits = [store["commitTimeMs"] / max(1, store["numStateStoreInstances"]) for store in stores]
-            snapshots = {"snapshots": len(commits), "forced": 0, "snapshot_s": sum(commits) / 1000}
+            snapshots = {"snapshots": len(commits), "snapshot_s": sum(commits) / 1000}
             return {
                 "log_bytes": None,
                 "output_bytes": None,
@@ -187,7 +186,6 @@ class Side:
             "delta_bytes": total("delta_bytes"),
             "restart_ms": restarts,
             "snapshots": total("snapshots"),
-            "forced": total("forced_checkpoints"),
             "snapshot_s": total("snapshot_seconds"),
         }
 

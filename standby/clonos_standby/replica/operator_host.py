@@ -515,6 +515,9 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
             self._state, meta, epoch=name.epoch, sequence=name.sequence, final=name.final
         )
 
+    def kept_records(self, records: Records) -> bytes:
+        return metadata.kept_records(records)
+
     def with_content(
         self, pending: PendingSnapshot, content: InstanceSnapshot, *, covered: int
     ) -> PendingSnapshot:

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from clonos.errors import InputError, SnapshotCorrupt, StateError
 from clonos.operators.rows import Row, make_row
 from clonos.protocol.engine.epoch_counts import Counted
 from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
+from clonos.protocol.frontier import numbers_of
 from clonos.protocol.ids import LOG_BEGIN, Epoch, LogOffset, Origin, OutputNumber
 from clonos.protocol.line.recovery_line import Point
+from clonos.protocol.ports import Bundle
 from clonos.protocol.roles.snapshot_candidate import Candidate
 from clonos.storage.manifest import Manifest
 from clonos.values import state_codec as values
 
 VERSION = 3
-_READ = (2, VERSION)  # before 3, rows that waited had no rows inside
+_WITH_CHANNEL_STATE = 4  # which is passed over by no reader that does not know it
+_READ = (2, VERSION, _WITH_CHANNEL_STATE)  # before 3, rows that waited had no rows inside
 
 
 def encode(snapshot: InstanceSnapshot, *, acked_input: int = 0) -> bytes:
     """`acked_input` is the last bundle of the task attempt that the snapshot covers."""
     return values.encode(
         {
-            "version": VERSION,
+            "version": _WITH_CHANNEL_STATE if snapshot.channel_state else VERSION,
             "epoch": snapshot.epoch,
             "taken": acked_input,
             "covered": snapshot.covered,
@@ -33,9 +36,7 @@ def encode(snapshot: InstanceSnapshot, *, acked_input: int = 0) -> bytes:
             "boundary": snapshot.boundary,
             "random": [snapshot.random_state[0], list(snapshot.random_state[1]), snapshot.random_state[2]],
             "watermark": snapshot.watermark,
-            "pending": [
-                [channel, position, list(map(kept_value, row))] for channel, position, row in snapshot.pending
-            ],
+            "pending": _records(snapshot.pending),
             "reached": snapshot.reached,
             "sent": snapshot.sent,
             "received": [[*origin, upto] for origin, upto in snapshot.received.items()],
@@ -55,8 +56,19 @@ def encode(snapshot: InstanceSnapshot, *, acked_input: int = 0) -> bytes:
             **({"holds": True} if snapshot.holds else {}),
             **({"live_since": snapshot.live_since} if snapshot.live_since else {}),
             **({"policy": snapshot.kept_of_policy} if snapshot.kept_of_policy else {}),
+            **({"channel_state": snapshot.channel_state} if snapshot.channel_state else {}),
         }
     )
+
+
+def kept_records(records: Bundle) -> bytes:
+    """Of a channel's state."""
+    channels, positions = numbers_of(records.channels), numbers_of(records.positions)
+    return values.encode(_records(zip(channels, positions, records.rows, strict=True)))
+
+
+def _records(records: Iterable[tuple[int, int, Sequence[Any]]]) -> list[Any]:
+    return [[channel, position, list(map(kept_value, row))] for channel, position, row in records]
 
 
 def decode(raw: bytes, row_class: Callable[[int], type]) -> InstanceSnapshot:
@@ -75,7 +87,8 @@ def decode(raw: bytes, row_class: Callable[[int], type]) -> InstanceSnapshot:
             watermark=said["watermark"],
             pending=[
                 (channel, position, tuple.__new__(row_class(channel), map(read_value, row)))
-                for channel, position, row in said["pending"]
+                for records in (said["pending"], *map(values.decode, said.get("channel_state", [])))
+                for channel, position, row in records
             ],
             sent=said["sent"],
             received=_received(said),

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from clonos.protocol.frontier import numbers_of, runs_of
-from clonos.protocol.ports import Bundle, Row
+from clonos.protocol.ports import Bundle
 from clonos.protocol.recovery.coordinated.bundle_parts import Span, between_markers, part_of
 from clonos.protocol.recovery.marker import NO_ROUND, Marker, Round
 from clonos.protocol.recovery.policy import (
@@ -27,6 +27,7 @@ from clonos.protocol.recovery.policy import (
     CompleteCheckpoint,
     Decision,
     InstancePolicy,
+    KeepInCheckpoint,
 )
 from clonos.protocol.recovery.recovery_kind import RecoveryKind
 
@@ -40,21 +41,21 @@ class ChannelStates(InstancePolicy):
         self._senders = frozenset(senders)
         self._round = NO_ROUND  # the last whose checkpoint was begun
         self._unmarked: set[int] = set()  # channels whose marker of it has not come
-        self._state: list[tuple[int, int, Row]] = []
+        self._reached: dict[int, int] = {}  # in the states of channels
 
     def begin_epoch(self) -> None:
-        self._unmarked, self._state = set(), []
+        self._unmarked, self._reached = set(), {}
 
     def arrive(self, bundle: Bundle) -> Iterator[Decision]:
         if not bundle.markers:
-            self._keep(bundle, (0, len(bundle.rows)))
+            yield from self._keep(bundle, (0, len(bundle.rows)))
             yield bundle
             return
         for part in between_markers(bundle):
             if isinstance(part, Marker):
                 yield from self._mark(part)
             else:
-                self._keep(bundle, part)
+                yield from self._keep(bundle, part)
                 yield part_of(bundle, [part])
         if bundle.watermarks:
             yield Bundle([], [], [], watermarks=bundle.watermarks)
@@ -66,28 +67,30 @@ class ChannelStates(InstancePolicy):
 
     def end_input(self) -> Iterator[Decision]:
         """A checkpoint that is not complete never is."""
-        self._unmarked, self._state = set(), []
+        self._unmarked, self._reached = set(), {}
         yield from ()
 
     def _mark(self, marker: Marker) -> Iterator[Decision]:
         if marker.round > self._round:
             self._round = marker.round
-            self._unmarked, self._state = set(self._senders), []
+            self._unmarked, self._reached = set(self._senders), {}
             yield BeginCheckpoint(marker.round)
         if marker.round == self._round and marker.channel in self._unmarked:
             self._unmarked.remove(marker.channel)
             if not self._unmarked:
-                state, self._state = self._state, []
-                yield CompleteCheckpoint(state)
+                yield CompleteCheckpoint(self._reached)
 
-    def _keep(self, bundle: Bundle, span: Span) -> None:
+    def _keep(self, bundle: Bundle, span: Span) -> Iterator[Decision]:
         """What of the records is of channels' states."""
         if not self._unmarked:
             return
+        kept: list[Span] = []
         at, end = span
         positions = numbers_of(bundle.positions)
         for channel, count in runs_of(bundle.channels[at:end]):
             if channel in self._unmarked:
-                kept = zip(positions[at : at + count], bundle.rows[at : at + count], strict=True)
-                self._state += [(channel, position, row) for position, row in kept]
+                kept.append((at, at + count))
+                self._reached[channel] = positions[at + count - 1]
             at += count
+        if kept:
+            yield KeepInCheckpoint(part_of(bundle, kept))
