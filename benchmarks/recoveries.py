@@ -55,6 +55,7 @@ class Found:
     latencies: list[float] = field(default_factory=list)  # milliseconds until visible, of all rows
     pauses: list[float] = field(default_factory=list)  # seconds without a visible row behind a failure
     delta_bytes: list[float] = field(default_factory=list)  # that rode along, per row and hop
+    forced: list[float] = field(default_factory=list)  # of all checkpoints, those that rows have forced
 
 
 def start(spark: Any, side: str, log: Path, base: Path, interval: str, sink: Any) -> Any:
@@ -92,6 +93,8 @@ def drain(spark: Any, side: str, log: Path, rows: int, interval: str, found: Fou
     found.rates.append((last - first) / (ended - began))
     sent = sum(each.get("records", 0) for each in done)
     found.delta_bytes.append(sum(each.get("delta_bytes", 0) for each in done) / max(sent, 1))
+    taken = sum(each.get("snapshots", 0) for each in done)
+    found.forced.append(sum(each.get("forced_checkpoints", 0) for each in done) / max(taken, 1))
 
 
 class Feeder(threading.Thread):
@@ -151,15 +154,19 @@ def pause(query: Any, database: Path, seconds: float) -> float:
 
 
 def lines(sides: dict[str, Found]) -> Iterator[str]:
-    yield f"{'':>12} {'rows/s':>9} {'of none':>8} {'B/row':>7} {'p50 ms':>9} {'p99 ms':>9} {'pause s':>9}"
+    heads = ("rows/s", "of none", "B/row", "forced", "p50 ms", "p99 ms", "pause s")
+    yield " ".join(
+        [" " * 21, *(f"{head:>{width}}" for head, width in zip(heads, (9, 8, 7, 7, 9, 9, 9), strict=True))]
+    )
     plain = sides["none"].rates
     for side, found in sides.items():
         of_none = statistics.median(a / b for a, b in zip(found.rates, plain, strict=True))
         quantiles = statistics.quantiles(found.latencies, n=100)
         paused = f"{statistics.median(found.pauses):9.2f}" if found.pauses else f"{'-':>9}"
         yield (
-            f"{side:>12} {statistics.median(found.rates):9,.0f} {of_none:8.2f} "
-            f"{statistics.median(found.delta_bytes):7.1f} {quantiles[49]:9.1f} {quantiles[98]:9.1f} {paused}"
+            f"{side:>21} {statistics.median(found.rates):9,.0f} {of_none:8.2f} "
+            f"{statistics.median(found.delta_bytes):7.1f} {statistics.median(found.forced):7.2f} "
+            f"{quantiles[49]:9.1f} {quantiles[98]:9.1f} {paused}"
             f"   rows/s [{min(found.rates):,.0f} .. {max(found.rates):,.0f}]"
             + (f", pause [{min(found.pauses):.2f} .. {max(found.pauses):.2f}]" if found.pauses else "")
         )
@@ -174,11 +181,12 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--interval", default="1s")
+    parser.add_argument("--sides", default=",".join(SIDES), help="none among them")
     options = parser.parse_args()
     from clonos.tools.bench.side import session
 
     spark = session(24)
-    sides = {side: Found() for side in SIDES}
+    sides = {side: Found() for side in options.sides.split(",")}
     with tempfile.TemporaryDirectory(prefix="clonos-bench-") as folder:
         log = Path(folder, "log")
         hop_cost.fill(log, options.rows)

@@ -299,6 +299,11 @@ def test_a_program_is_the_same_to_a_line_while_its_epochs_do_the_same() -> None:
     assert another.digests()[0] == first.digests()[0] and another.digests()[5] != first.digests()[5]
 
 
+def test_another_program_may_begin_the_first_epoch() -> None:
+    upgrade = take_over(History.of(QUERY), SECOND, clean(0))
+    assert upgrade.history == History.of(SECOND), "it is another to a line"
+
+
 def test_a_history_that_says_no_digests_has_those_of_its_programs() -> None:
     history = take_over(History.of(QUERY), SECOND, clean(5)).history
     older = [{"since": one["since"], "program": one["program"]} for one in history.to_document()]

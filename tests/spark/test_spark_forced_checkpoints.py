@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import zlib
 from functools import partial
-from itertools import count, islice
+from itertools import count
 from typing import Any
 
 import pytest
@@ -14,9 +14,10 @@ pytestmark = pytest.mark.spark
 
 SCHEMA = "k string, n long"
 OUT = "k string, n long, total long"
-KEYS = 5
-ROWS = 20
-OPERATORS = (2, 3, 4)
+FIRST = 2
+"""The instance of the first operator that has the rows: its interval is the shortest of three, shorter than that of the
+second operator's only instance. So it is ahead with its checkpoints, and its rows force some there."""
+PLACES = ((2, FIRST), (3, 0), (4, 0))
 
 
 def total(key: Any, row: Any, ctx: Any) -> Any:
@@ -28,45 +29,41 @@ def passed(key: Any, row: Any, ctx: Any) -> Any:
     yield row.k, row.n
 
 
-def numbered(numbers: Iterator[int]) -> list[dict[str, Any]]:
-    return [{"k": f"k{n % KEYS}", "n": n} for n in islice(numbers, ROWS)]
-
-
-def forced(query: Any) -> int:
-    """By the processes that are there."""
-    replicas = query.causal_status()["replicas"]
-    return int(sum(replica["done"].get("forced_checkpoints", 0) for replica in replicas))
-
-
 def test_rows_force_checkpoints_and_come_out_once(place: Place) -> None:
     """A row forces one of an instance that has sent rows since its last: so there are three operators in a row."""
     place.spark.conf.set("spark.clonos.recovery", "communication_induced")
-    place.spark.conf.set("spark.clonos.recovery.interval", "200ms")
-    stream = place.causal(SCHEMA)
-    for name in ("first", "second"):
-        stream = stream.groupBy("k").process(passed, SCHEMA, name=name)
-    query = place.writer(stream.groupBy("k").process(total, OUT, name="total"), "realtime")
-    place.query = query.trigger(realTime="10 minutes").start()
-    numbers = count(1)
+    place.spark.conf.set("spark.clonos.recovery.interval", "500ms")
+    stream = place.causal(SCHEMA).groupBy("k").process(passed, SCHEMA, name="first", parallelism=3)
+    stream = stream.groupBy("k").process(passed, SCHEMA, name="second", parallelism=1)
+    stream = stream.groupBy("k").process(total, OUT, name="total", parallelism=1)
+    query = place.writer(stream, "realtime").trigger(realTime="10 minutes").start()
+    place.query = query
+    key = next(name for each in count() if zlib.crc32((name := f"k{each}").encode()) % 3 == FIRST)
     sent = 0
 
-    def is_forced() -> bool:
-        nonlocal sent
-        place.write(numbered(numbers))
-        sent += ROWS
-        place.await_rows(sent)
-        return forced(place.query) > 0
+    def forced() -> int:
+        """By all processes so far."""
+        return int(sum(replica["done"].get("forced_checkpoints", 0) for replica in query.replicas()))
 
-    for node in OPERATORS:
-        place.until(is_forced, "a forced checkpoint")
-        restarts = len(place.query.restarts)
-        place.kill(node, node % 2)
-        place.until(partial(lambda before: len(place.query.restarts) > before, restarts), "the restart")
-    place.until(is_forced, "a forced checkpoint")
-    rows = place.rows()
-    assert sorted(row["n"] for row in rows) == list(range(1, sent + 1)), "each once"
-    for key in range(KEYS):
-        so_far = 0
-        for row in (row for row in rows if row["k"] == f"k{key}"):
-            so_far += row["n"]
-            assert row["total"] == so_far
+    def are_more(seen: int, known: int) -> bool:
+        """Rows and forced checkpoints, while rows keep coming."""
+        nonlocal sent
+        sent += 1
+        place.write([{"k": key, "n": sent}])
+        return len(place.rows()) > seen and forced() > known
+
+    def is_started_again(before: int) -> bool:
+        return len(query.restarts) > before
+
+    known = 0
+    for node, instance in PLACES:
+        place.until(partial(are_more, len(place.rows()), known), "a forced checkpoint")
+        known, restarts = forced(), len(query.restarts)
+        place.kill(node, instance)
+        place.until(partial(is_started_again, restarts), "the restart")
+    place.until(partial(are_more, len(place.rows()), known), "a forced checkpoint")
+    rows = place.await_rows(sent)
+    so_far = 0
+    for n, row in enumerate(rows, 1):
+        so_far += n
+        assert (row["n"], row["total"]) == (n, so_far), "one key's rows stay in order, each once"

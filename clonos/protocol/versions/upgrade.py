@@ -191,7 +191,9 @@ def take_over(history: History, program: Topology, epoch: OpenEpoch, *, same_sou
         made = (*kept, Binding.of(since, program))
     else:  # as it was, with what an older format did not say and what changes at once
         last = kept[-1]
-        made = (*kept[:-1], replace(last, program=_with_what_was_migrated(last.program, program)))
+        runs = _with_what_was_migrated(last.program, program)
+        # The first epoch may not have begun, and then another program may be the first.
+        made = (*kept[:-1], Binding.of(last.since, runs) if later else replace(last, program=runs))
     return Upgrade(History(made), tuple(changes), since, drops=later and begun_unseen)
 
 
