@@ -25,7 +25,7 @@ SCHEMA = "k string, n long"
 PASSED = f"{SCHEMA}, all string, seen array<string>"
 OUT = f"{SCHEMA}, seen long, total long"
 TRIES = 20
-INTERVAL = "4s"
+INTERVAL = "8s"
 """Long enough for a process to be killed between the end of a round and that of the next one."""
 
 
