@@ -12,14 +12,16 @@ if TYPE_CHECKING:
     from clonos.api.streams import causal
     from clonos.environment import jar_path
     from clonos.operators.calls import Calls
+    from clonos.operators.claims import claim
     from clonos.operators.current import current
     from clonos.spark.session import configure
 
-__all__ = ["Calls", "causal", "configure", "connect", "current", "jar_path"]
+__all__ = ["Calls", "causal", "claim", "configure", "connect", "current", "jar_path"]
 
 _HOMES = {
     "Calls": "clonos.operators.calls",
     "causal": "clonos.api.streams",
+    "claim": "clonos.operators.claims",
     "configure": "clonos.spark.session",
     "connect": "clonos.api.connected",
     "current": "clonos.operators.current",

@@ -25,6 +25,8 @@ from clonos.api.side_outputs import arrow_schemas, side_schemas
 from clonos.api.writer import CausalStreamWriter
 from clonos.async_functions import refuse_async
 from clonos.errors import QueryDefinitionError
+from clonos.operators.claims import Deterministic, claimed_by
+from clonos.protocol.recovery.dependence import Determinism
 from clonos.protocol.side_output import OutputName
 from clonos.spark.facts import described
 from clonos.spark.identity import identify
@@ -314,6 +316,7 @@ class CausalStream(SparksExpressions, FunctionsOfBatches):
         from clonos.operators.async_operators import check_calls, kind_for
 
         check_function(fn, binding.name, may_wait=True)
+        binding = replace(binding, claims=claimed_by((fn,)))
         check_previous(previous, binding)
         check_calls(calls, (fn, *(previous or {}).values()), binding.name)
         zone, sides = self.timezone, side_schemas(side_outputs, binding.name)
@@ -359,6 +362,8 @@ class CausalStream(SparksExpressions, FunctionsOfBatches):
         check_columns(schema, f"the output of {binding.name!r}", self._spark)
         for side, columns in (side_outputs or {}).items():
             check_columns(columns, f"the side output {side!r} of {binding.name!r}", self._spark)
+        if binding.claims is Determinism.DETERMINISTIC:
+            operator = _held_to_its_claim(operator)
         for made in (operator, *(previous or {}).values()):
             made(arrow(self.schema), binding.name)()
         plan = OperatorPlan(
@@ -450,6 +455,10 @@ def arrow(schema: Any) -> pa.Schema:
     from clonos.operators.types import arrow_schema
 
     return arrow_schema(schema)
+
+
+def _held_to_its_claim(operator: OperatorFactory) -> OperatorFactory:
+    return lambda given, name: Deterministic(operator(given, name), name)
 
 
 def check_function(fn: Any, name: str, *, may_wait: bool = False) -> None:

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from clonos.errors import QueryDefinitionError
 from clonos.operators.expressions.tree import Derivation
+from clonos.protocol.recovery.dependence import Determinism
 from clonos.protocol.recovery.recovery_kind import RecoveryKind
 from clonos.protocol.side_output import MAIN, OutputName
 
@@ -77,6 +78,9 @@ class Binding:
     recovery: str | None = None  # see RecoveryKind; None: as the setting has it
     on_poison: str = "fail"  # what becomes of a record that ends every process: see POLICIES
     gathers: bool = False  # an epoch's records, which are processed at its end
+    claims: Determinism = (
+        Determinism.RECORDED
+    )  # what its functions say of themselves (`clonos.operators.claims`)
 
     def __post_init__(self) -> None:
         check_name(self.name, "an operator")

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from clonos.errors import QueryDefinitionError
 from clonos.protocol.ids import NodeId
+from clonos.protocol.recovery.dependence import Determinism
 from clonos.protocol.recovery.on_gap import OnGap
 from clonos.protocol.recovery.recoveries import Recoveries
 from clonos.protocol.recovery.recovery_kind import RecoveryKind
@@ -41,6 +42,9 @@ def check_recovery(
         _check_own(recovery, node, realtime=realtime)
     for number, kind in own_recoveries(nodes).items():
         _check_behind(kind, recoveries.by_node[number], nodes[number])
+    for number, each in nodes.items():
+        if isinstance(each, OperatorPlan):
+            _check_claim(recoveries.by_node[number], each, realtime=realtime)
     if recovery is RecoveryKind.CAUSAL:
         return
     said, causal = f"spark.clonos.recovery={recovery.value}", _causal_instead(operators)
@@ -132,6 +136,22 @@ def _check_own(recovery: RecoveryKind, node: OperatorPlan, *, realtime: bool) ->
             f"{recovery.value}: in one query there may be eager, uncoordinated and batch ones, or one recovery alone",
             hint=f"Set spark.clonos.recovery to {for_all}, or leave recovery={own.value!r} out",
         )
+
+
+def _check_claim(kind: RecoveryKind, node: OperatorPlan, *, realtime: bool) -> None:
+    """Of what nothing records a replay says something else."""
+    if node.binding.claims is not Determinism.HIDDEN or not kind.repeats:
+        return
+    instead = (
+        "eager where rows are to be seen at once, or coordinated where they may be seen with their round"
+        if realtime
+        else "batch, which shows rows when their epoch has committed"
+    )
+    raise QueryDefinitionError(
+        f"operator {node.binding.name!r} claims that it depends on what nothing records, and with spark.clonos."
+        f"recovery={kind.value} another process repeats what a lost one did: it would come out differently",
+        hint=f"Set spark.clonos.recovery to {instead}. Or ask ctx for what it depends on, and claim 'recorded'",
+    )
 
 
 def _causal_instead(nodes: Iterable[OperatorPlan]) -> str:

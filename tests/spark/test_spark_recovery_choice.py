@@ -278,6 +278,29 @@ def test_micro_batch_has_causal_logging(coordinated: Place) -> None:
     place.await_rows(1)
 
 
+@clonos.claim("hidden")
+def hidden(key: Any, row: Any, ctx: Any) -> Any:
+    return total(key, row, ctx)
+
+
+@pytest.mark.parametrize(("mode", "instead"), [("realtime", "eager"), ("microbatch", "batch")])
+def test_what_a_function_claims_to_depend_on_needs_a_recovery_that_suffices(
+    place: Place, mode: str, instead: str
+) -> None:
+    def made() -> Any:
+        return place.causal(SCHEMA).groupBy("k").process(hidden, OUT, name="hidden")
+
+    with pytest.raises(
+        QueryDefinitionError,
+        match=rf"'hidden' claims.*Set spark.clonos.recovery to {instead}.*claim 'recorded'",
+    ):
+        place.start(made(), mode)
+    place.spark.conf.set("spark.clonos.recovery", instead)  # as the hint says
+    place.write([{"k": "a", "n": 1}])
+    place.start(made(), mode)
+    place.await_rows(1)
+
+
 @pytest.mark.parametrize("recovery", ["coordinated", "unaligned", "communication_induced"])
 def test_a_batch_of_the_driver_is_refused(place: Place, recovery: str) -> None:
     place.spark.conf.set("spark.clonos.recovery", recovery)

@@ -1,0 +1,114 @@
+"""What a function claims of itself: on what, beside its records, its rows and its state depend.
+
+A claim is looked at where the function is given to an operator. One of hidden nondeterminism makes a query be refused
+whose recovery would repeat the function (`clonos.spark.recovery_choice`). One of determinism is held against the
+function while it runs: whatever it asks of the services that could come out differently a second time, it asks for
+against its word. What it reads without them no service sees: that a replay finds out (invariant I10), and
+`clonos classify` before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NoReturn, TypeVar
+
+from clonos.errors import PurityError, QueryDefinitionError
+from clonos.protocol.operator import Operator, Services
+from clonos.protocol.recovery.dependence import Determinism
+
+_MARK: Final = "__clonos_claim__"
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def claim(what: str) -> Callable[[F], F]:
+    """A decorator of functions and processors: `@clonos.claim("hidden")`. `what` is "deterministic": the same records
+    in the same order and bundles give the same; "recorded": but for what it asks `ctx` for, which is what is believed
+    of a function that claims nothing; "hidden": it depends on what nothing records, as a clock of its own.
+
+    Raises QueryDefinitionError."""
+    try:
+        claimed = Determinism(what)
+    except ValueError:
+        raise QueryDefinitionError(
+            f"a function cannot claim to be {what!r}",
+            hint=f"Say one of {', '.join(repr(each.value) for each in Determinism)}",
+        ) from None
+
+    def marked(function: F) -> F:
+        setattr(function, _MARK, claimed)
+        return function
+
+    return marked
+
+
+def claimed_by(functions: Iterable[Any]) -> Determinism:
+    """Of an operator made of these; None among them are none."""
+    claims = [getattr(each, _MARK, Determinism.RECORDED) for each in functions if each is not None]
+    if Determinism.HIDDEN in claims:
+        return Determinism.HIDDEN
+    is_deterministic = bool(claims) and all(each is Determinism.DETERMINISTIC for each in claims)
+    return Determinism.DETERMINISTIC if is_deterministic else Determinism.RECORDED
+
+
+class Deterministic:
+    """Makes an operator whose functions claim to be deterministic. Where they are not, it raises PurityError."""
+
+    def __init__(self, make: Callable[[], Operator], name: str) -> None:
+        self._make = make
+        self._name = name
+
+    def __call__(self) -> Operator:
+        operator = self._make()
+        opened = operator.open
+
+        def open_(services: Services) -> None:
+            opened(_Held(services, self._name))
+
+        operator.open = open_  # type: ignore[method-assign]
+        return operator
+
+
+class _Held:
+    """The services, but for those whose answer does not follow from the records."""
+
+    def __init__(self, services: Services, name: str) -> None:
+        self._services = services
+        self._name = name
+        self.random = _Refused(name, "random numbers")
+        self.timers = _Refused(name, "timers of processing time")
+
+    def __getattr__(self, service: str) -> Any:
+        return getattr(self._services, service)
+
+    def clock(self) -> NoReturn:
+        _refuse(self._name, "the time")
+
+    def exact_clock(self) -> NoReturn:
+        _refuse(self._name, "the time")
+
+    def call(self, *asked: Any) -> NoReturn:
+        _refuse(self._name, "a call")
+
+    def begin_call(self, *asked: Any) -> NoReturn:
+        _refuse(self._name, "a call")
+
+    def effect(self, *asked: Any) -> NoReturn:
+        _refuse(self._name, "an effect")
+
+
+class _Refused:
+    def __init__(self, name: str, what: str) -> None:
+        self._name = name
+        self._what = what
+
+    def __getattr__(self, service: str) -> NoReturn:
+        if service.startswith("__"):
+            raise AttributeError(service)
+        _refuse(self._name, self._what)
+
+
+def _refuse(name: str, what: str) -> NoReturn:
+    raise PurityError(
+        f"{name!r} claims to be deterministic, and asks for {what}",
+        hint="Claim 'recorded', or nothing: what it asks ctx for is recorded",
+    )
