@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,6 @@ from clonos.api.streams import CausalStream, arrow, check_function
 from clonos.api.windowed import WindowedCausalStream, session_windows, time_windows
 from clonos.errors import ClonosError, QueryDefinitionError
 from clonos.extras import needs
-from clonos.operators.claims import claimed_by
 from clonos.spark.parity import covered, tell_what_differs
 from clonos.spark.plan import Binding, OperatorFactory, RightPlan
 from clonos.spark.types import struct_type
@@ -223,7 +221,7 @@ class GroupedCausalStream:
 
         needs("pandas", "applyInPandasWithState")
         event_time = self._stream._event_time
-        binding = replace(binding, claims=claimed_by((func,)))
+        binding = binding.of_functions(func)
         zone, schema, state = self._stream.timezone, struct_type(output), struct_type(kept_state)
 
         def of(given: Any) -> OperatorFactory:
@@ -355,7 +353,7 @@ class GroupedCausalStream:
         tell_what_differs(binding, per)
         zone, schema = self._stream.timezone, struct_type(output)
 
-        binding = replace(binding, claims=claimed_by((processor,)))
+        binding = binding.of_functions(processor)
         check_previous(previous, binding)
         table = None if initial is None else initial_table(initial, self._stream, self._key, binding.name)
 
@@ -425,7 +423,7 @@ def keyed(
         check_function(function, binding.name, may_wait=may_wait)
     if migrate is not None:
         check_function(migrate, binding.name)
-    binding = replace(binding, claims=claimed_by((*functions, on_timer)))
+    binding = binding.of_functions(*functions, on_timer)
     check_previous(previous, binding)
     check_calls(
         calls, (each for one in (given, *(previous or {}).values()) for each in split(one)), binding.name

@@ -25,7 +25,7 @@ from clonos.api.side_outputs import arrow_schemas, side_schemas
 from clonos.api.writer import CausalStreamWriter
 from clonos.async_functions import refuse_async
 from clonos.errors import QueryDefinitionError
-from clonos.operators.claims import Deterministic, claimed_by
+from clonos.operators.claims import Deterministic
 from clonos.protocol.recovery.dependence import Determinism
 from clonos.protocol.side_output import OutputName
 from clonos.spark.facts import described
@@ -316,7 +316,7 @@ class CausalStream(SparksExpressions, FunctionsOfBatches):
         from clonos.operators.async_operators import check_calls, kind_for
 
         check_function(fn, binding.name, may_wait=True)
-        binding = replace(binding, claims=claimed_by((fn,)))
+        binding = binding.of_functions(fn)
         check_previous(previous, binding)
         check_calls(calls, (fn, *(previous or {}).values()), binding.name)
         zone, sides = self.timezone, side_schemas(side_outputs, binding.name)

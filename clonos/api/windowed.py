@@ -13,7 +13,6 @@ from clonos.api.side_outputs import arrow_schemas, side_schemas
 from clonos.api.streams import CausalStream, arrow, check_function
 from clonos.errors import QueryDefinitionError
 from clonos.operators.as_yielded import row_copier
-from clonos.operators.claims import claimed_by
 from clonos.operators.rows import is_zoned, row_type, zone_of
 from clonos.operators.window_contents import Aggregate, AllRows, Contents
 from clonos.operators.window_operator import EventTimes, WindowOperator
@@ -237,8 +236,8 @@ class WindowedCausalStream:
             _version(version, self._parts(given, binding, count)[0]): given
             for version, given in items_of(previous, binding)
         }
-        claims = claimed_by(self._parts(functions, binding, count)[1])
-        binding = replace(binding, version=_version(binding.version, self._windows), claims=claims)
+        binding = binding.of_functions(*self._parts(functions, binding, count)[1])
+        binding = replace(binding, version=_version(binding.version, self._windows))
         check_previous(versions, binding)
         stream, columns, zone = self._stream, struct_type(output), self._stream.timezone
         sides = side_schemas(side_outputs, binding.name)

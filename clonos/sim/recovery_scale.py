@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections import deque
 from random import Random
 
-from clonos.protocol.ids import LOG_BEGIN, OutputNumber
-from clonos.protocol.ports import Bundle, Emit
+from clonos.protocol.ports import Bundle
 from clonos.protocol.recovery.communication_induced.dependency_vector import DependencyVector
 from clonos.protocol.recovery.communication_induced.forced_checkpoints import ForcedCheckpoints
 from clonos.protocol.recovery.communication_induced.instance_numbering import InstanceNumbering
 from clonos.protocol.recovery.policy import Checkpoint
+from clonos.sim.models.cyclic_checkpoints import message
 from clonos.sim.scale import Cluster
 
 
@@ -61,7 +61,7 @@ def forced_per_own(cluster: Cluster, interval: float, *, rounds: int = 200, seed
                     forced += 1
             if number < count - width:
                 targets = sorted({rng.randrange(width) for _ in range(cluster.bundle)})
-                for target, vector in policy.send(_message(targets)).deltas.items():
+                for target, vector in policy.send(message(targets)).deltas.items():
                     arrived[(number // width + 1) * width + target].append(vector)
     return forced / own if own else 0.0
 
@@ -70,8 +70,3 @@ def _numbering(cluster: Cluster, number: int) -> InstanceNumbering:
     next_layer = (number // cluster.parallelism + 1) * cluster.parallelism
     readers = range(next_layer, min(next_layer + cluster.parallelism, cluster.instances))
     return InstanceNumbering(number, cluster.instances, tuple(readers))
-
-
-def _message(targets: list[int]) -> Emit:
-    last = OutputNumber(len(targets))
-    return Emit(OutputNumber(1), len(targets), None, [targets], {}, LOG_BEGIN, b"", last)

@@ -7,13 +7,14 @@ are known only when the sink is.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
 from clonos.errors import QueryDefinitionError
+from clonos.operators.claims import claimed_by
 from clonos.operators.expressions.tree import Derivation
 from clonos.protocol.recovery.dependence import Determinism
 from clonos.protocol.recovery.recovery_kind import RecoveryKind
@@ -78,9 +79,8 @@ class Binding:
     recovery: str | None = None  # see RecoveryKind; None: as the setting has it
     on_poison: str = "fail"  # what becomes of a record that ends every process: see POLICIES
     gathers: bool = False  # an epoch's records, which are processed at its end
-    claims: Determinism = (
-        Determinism.RECORDED
-    )  # what its functions say of themselves (`clonos.operators.claims`)
+    claims: Determinism = Determinism.RECORDED
+    """What its functions say of themselves."""
 
     def __post_init__(self) -> None:
         check_name(self.name, "an operator")
@@ -108,6 +108,10 @@ class Binding:
                 f"operator {name!r} has per='batch' and on_poison={self.on_poison!r}",
                 hint="Which of an epoch's records ends the processes cannot be told; use per='bundle' to pass one over",
             )
+
+    def of_functions(self, *functions: Any) -> Binding:
+        """The same, with what these claim; None among them are none."""
+        return replace(self, claims=claimed_by(functions))
 
     @classmethod
     def after(

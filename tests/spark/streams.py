@@ -84,6 +84,12 @@ class Place:
         (replica,) = self.until(found, f"a replica {node}/{instance}")
         os.kill(replica["pid"], signal.SIGKILL)
 
+    def kill_until_restart(self, node: int, instance: int) -> None:
+        """The same, where it makes the query start again."""
+        before = len(self.query.restarts)
+        self.kill(node, instance)
+        self.until(lambda: len(self.query.restarts) > before, "the restart")
+
     def replicas(self, count: int) -> list[Any]:
         """All of them in order of place, as soon as there are so many at one moment."""
 

@@ -52,14 +52,9 @@ def test_rows_force_checkpoints_and_come_out_once(place: Place) -> None:
         place.write([{"k": key, "n": sent}])
         return len(place.rows()) > seen and forced() > known
 
-    def is_started_again(before: int) -> bool:
-        return len(query.restarts) > before
-
     for where in PLACES:
-        known, restarts = forced(), len(query.restarts)
-        place.until(partial(are_more, len(place.rows()), known), "a forced checkpoint")
-        place.kill(*where)
-        place.until(partial(is_started_again, restarts), "the restart")
+        place.until(partial(are_more, len(place.rows()), forced()), "a forced checkpoint")
+        place.kill_until_restart(*where)
     place.until(partial(are_more, len(place.rows()), forced()), "a forced checkpoint")
     rows = place.await_rows(sent)
     so_far = 0

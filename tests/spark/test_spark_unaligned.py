@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import fcntl
 import zlib
 from functools import partial
 from itertools import count
@@ -45,8 +45,8 @@ class Stops:
     def __call__(self, key: Any, row: Any, ctx: Any) -> Any:
         if row.n < 0:
             (self._folder / f"at{row.n}").touch()
-            while not (self._folder / f"on{row.n}").exists():
-                time.sleep(0.01)
+            with open(self._folder / f"gate{row.n}") as gate:
+                fcntl.flock(gate, fcntl.LOCK_SH)  # waits while the test holds it
         yield row.k, row.n, "all", ["first"]
 
 
@@ -81,8 +81,7 @@ def test_what_comes_before_its_marker_is_in_the_checkpoint(place: Place, tmp_pat
     place.spark.conf.set("spark.clonos.recovery.interval", INTERVAL)
     passed = place.causal(SCHEMA).groupBy("k").process(Stops(tmp_path), PASSED, name="first", parallelism=2)
     totals = passed.groupBy("all").process(total, OUT, name="total", parallelism=1)
-    query = place.writer(totals, "realtime").trigger(realTime="10 minutes").start()
-    place.query = query
+    place.query = place.writer(totals, "realtime").trigger(realTime="10 minutes").start()
     slow, fast = key_of(0), key_of(1)
     place.write([{"k": slow, "n": 1}, {"k": fast, "n": 2}])
     sent = [1, 2]
@@ -102,19 +101,15 @@ def test_what_comes_before_its_marker_is_in_the_checkpoint(place: Place, tmp_pat
     def is_kept(stop: int) -> bool:
         return stop in waiting(place)
 
-    def is_started_again(before: int) -> bool:
-        return len(query.restarts) > before
-
     for stop in range(-1, -TRIES, -1):
-        place.write([{"k": slow, "n": stop}])
-        sent.append(stop)
-        place.until(partial(stopped, stop), "the slow instance")
-        place.until(a_round_has_begun, "a round")
-        (tmp_path / f"on{stop}").touch()
+        with open(tmp_path / f"gate{stop}", "w") as gate:
+            fcntl.flock(gate, fcntl.LOCK_EX)
+            place.write([{"k": slow, "n": stop}])
+            sent.append(stop)
+            place.until(partial(stopped, stop), "the slow instance")
+            place.until(a_round_has_begun, "a round")
         place.until(partial(is_kept, stop), "the state of a channel")
-        restarts = len(query.restarts)
-        place.kill(FIRST, 1)
-        place.until(partial(is_started_again, restarts), "the restart")
+        place.kill_until_restart(FIRST, 1)
         rows = place.await_rows(len(sent))
         if stop in waiting(place, resumed=True):
             break

@@ -466,7 +466,8 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         number = Round(name.sequence) if round is None else round
         covers = _Storing(self._acked_input, self.live.log_offset, number, self._frames_made)
         ports.fold_log()
-        content = replace(self.live.snapshot(), kept_of_policy=self._policy.take_checkpoint())
+        content = self.live.snapshot()
+        content.kept_of_policy = self._policy.take_checkpoint()
         bundles = self.incarnation.bundles.upto
         pending = ports.begin_snapshot(name, content, covered=bundles)
         self._schedule.begin(ports.steady_clock(), ports.work())

@@ -25,6 +25,8 @@ class DependencyVectors:
 
     def __init__(self, world: World) -> None:
         self._topology = world.plan.dataflow.topology
+        operators = self._topology.instances(NodeKind.OPERATOR)
+        self._numbers = {origin: at for at, origin in enumerate(operators)}  # by which vectors know them
         self._is_checked = world.plan.recovery.forces_checkpoints
 
     def begins(self, host: OperatorHost, found: Snapshot | None, epoch: Epoch) -> None:
@@ -43,8 +45,7 @@ class DependencyVectors:
         """What the rows depend on."""
         if not self._is_checked:
             return {}
-        numbers = {origin: at for at, origin in enumerate(self._topology.instances(NodeKind.OPERATOR))}
-        receivers = self._topology.receivers(host.origin.node)
+        numbers, receivers = self._numbers, self._topology.receivers(host.origin.node)
         for target in {to for column in emit.destinations for to in column if to != NOWHERE}:
             if receivers[target] not in numbers:
                 continue

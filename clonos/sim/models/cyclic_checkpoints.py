@@ -92,7 +92,7 @@ def run(trace: Trace, recovery: RecoveryKind) -> Outcome:
         nonlocal riding
         to = rng.choice([other for other in range(count) if other != sender.number])
         sender.sent[to] += 1
-        vector = sender.policy.send(_message(to)).deltas.get(to)
+        vector = sender.policy.send(message([to])).deltas.get(to)
         riding += len(vector or b"")
         channels[sender.number, to].append(vector)
 
@@ -128,8 +128,10 @@ def _policy(recovery: RecoveryKind, number: int, count: int) -> InstancePolicy:
     return AsItComes(recovery, goes_back=True)
 
 
-def _message(to: int) -> Emit:
-    return Emit(OutputNumber(1), 1, None, [[to]], {}, LOG_BEGIN, b"", OutputNumber(1))
+def message(targets: list[int]) -> Emit:
+    """A row for each of these destinations."""
+    last = OutputNumber(len(targets))
+    return Emit(OutputNumber(1), len(targets), None, [targets], {}, LOG_BEGIN, b"", last)
 
 
 def _outcome(instances: Sequence[_Instance], forced: int, riding: int) -> Outcome:
