@@ -6,7 +6,6 @@ import argparse
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -20,6 +19,7 @@ from clonos.sim.models.diagram import drawn
 from clonos.sim.models.execution import Identity
 from clonos.sim.models.expectations import show
 from clonos.sim.plan import Plan, draw_plan, draw_storm
+from clonos.sim.process_pool import process_pool
 from clonos.sim.rollback_plan import mixed, rolled_back
 from clonos.sim.run import Report, run as run_plan
 from clonos.sim.shrink import shrink
@@ -169,7 +169,7 @@ def run_seeds(arguments: argparse.Namespace) -> Iterator[Report]:
             yield report
         return
     struck, one = 0, partial(run_drawn, drawn_by(arguments))
-    with ProcessPoolExecutor(arguments.processes) as pool:
+    with process_pool(arguments.processes) as pool:
         for begin in itertools.count(arguments.seed, BATCH):
             if arguments.faults is None:
                 batch = range(begin, min(begin + BATCH, arguments.seed + arguments.seeds))

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -18,6 +17,7 @@ from clonos.protocol.roles import operator_session
 from clonos.sim.command import run_mixed, run_rolled_back
 from clonos.sim.coordinator import Coordinator
 from clonos.sim.plan import draw_plan
+from clonos.sim.process_pool import process_pool
 from clonos.sim.rollback_plan import rolled_back
 from clonos.sim.run import Report, run
 
@@ -34,7 +34,7 @@ RUNS: Final = {**{kind.value: partial(run_rolled_back, kind) for kind in KINDS},
 
 @pytest.mark.parametrize("runs", RUNS.values(), ids=RUNS)
 def test_every_seed_is_right(runs: Callable[[int], Report]) -> None:
-    with ProcessPoolExecutor(PROCESSES) as pool:
+    with process_pool(PROCESSES) as pool:
         reports = list(pool.map(runs, range(FEW), chunksize=10))
     wrong = [str(report) for report in reports if not report.right]
     assert not wrong, "\n".join(wrong)
@@ -79,6 +79,6 @@ def test_lines_cut_through_what_is_under_way(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.soak
 @pytest.mark.parametrize("runs", RUNS.values(), ids=RUNS)
 def test_many_seeds_are_right(runs: Callable[[int], Report]) -> None:
-    with ProcessPoolExecutor(os.cpu_count()) as pool:
+    with process_pool(None) as pool:
         for report in pool.map(runs, range(FEW, 100_000), chunksize=25):
             assert report.right, str(report)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -14,6 +13,7 @@ from clonos.protocol.recovery.recovery_kind import RecoveryKind
 from clonos.protocol.roles.incarnation import Incarnation
 from clonos.sim.command import run_rolled_back
 from clonos.sim.plan import Plan, draw_plan
+from clonos.sim.process_pool import process_pool
 from clonos.sim.rollback_plan import rolled_back
 from clonos.sim.run import Report, run
 
@@ -45,7 +45,7 @@ def right(seed: int) -> Report:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_seed_is_right(kind: RecoveryKind) -> None:
-    with ProcessPoolExecutor(PROCESSES) as pool:
+    with process_pool(PROCESSES) as pool:
         reports = list(pool.map(partial(run_rolled_back, kind), range(FEW), chunksize=10))
     wrong = [str(report) for report in reports if not report.right]
     assert not wrong, "\n".join(wrong)
@@ -84,6 +84,6 @@ def test_lines_have_states_of_channels(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("kind", KINDS)
 def test_many_seeds_are_right(kind: RecoveryKind) -> None:
-    with ProcessPoolExecutor(os.cpu_count()) as pool:
+    with process_pool(None) as pool:
         for report in pool.map(partial(run_rolled_back, kind), range(FEW, 100_000), chunksize=25):
             assert report.right, str(report)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 from test_sim_seeds import FEW, PROCESSES
@@ -11,6 +10,7 @@ from test_sim_seeds import FEW, PROCESSES
 from clonos.protocol.recovery.causal.delta_journal import FULL
 from clonos.sim.command import run_seed
 from clonos.sim.plan import Fault, SinkKind
+from clonos.sim.process_pool import process_pool
 from clonos.sim.run import Report
 
 UPTO = [1_000, pytest.param(1_400, marks=pytest.mark.soak)]
@@ -18,7 +18,7 @@ UPTO = [1_000, pytest.param(1_400, marks=pytest.mark.soak)]
 
 @pytest.fixture(scope="module", params=UPTO)
 def reports(request: pytest.FixtureRequest) -> list[Report]:
-    with ProcessPoolExecutor(min(PROCESSES, 4)) as pool:
+    with process_pool(min(PROCESSES, 4)) as pool:
         return list(pool.map(run_seed, range(FEW, request.param), chunksize=25))
 
 

@@ -6,7 +6,6 @@ A failure prints its seed; `clonos simulate --seed S --trace` shows it, `--shrin
 from __future__ import annotations
 
 import os
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -14,6 +13,7 @@ import pytest
 from clonos.protocol.recovery.causal.delta_journal import DeltaJournal
 from clonos.sim.command import run_seed, run_storm
 from clonos.sim.plan import draw_plan
+from clonos.sim.process_pool import process_pool
 from clonos.sim.run import run
 
 FEW = 400
@@ -24,7 +24,7 @@ PROCESSES = os.cpu_count() or 1
 
 @pytest.mark.timeout(1200)
 def test_every_seed_is_right() -> None:
-    with ProcessPoolExecutor(min(PROCESSES, 4)) as pool:
+    with process_pool(min(PROCESSES, 4)) as pool:
         wrong = [str(report) for report in pool.map(run_seed, range(FEW), chunksize=10) if not report.right]
     assert not wrong, "\n".join(wrong)
 
@@ -52,7 +52,7 @@ def test_a_journal_that_is_folded_shares_as_much(monkeypatch: pytest.MonkeyPatch
 def test_a_million_faults() -> None:
     """For as long as it is told: CLONOS_SOAK_FAULTS faults."""
     struck, seed = 0, 1_400
-    with ProcessPoolExecutor(PROCESSES) as pool:
+    with process_pool(PROCESSES) as pool:
         while struck < SOAK_FAULTS:
             for report in pool.map(run_storm, range(seed, seed + 1000), chunksize=25):
                 struck += len(report.struck)

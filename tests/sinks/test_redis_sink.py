@@ -31,6 +31,7 @@ from sink_support import (
 from clonos.errors import Fenced, SinkError, SinkUnavailable
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Epoch
+from clonos.sinks import redis_store
 
 pytestmark = pytest.mark.redis
 
@@ -54,6 +55,12 @@ class Place:
             found = [fields for _, fields in client.xrange(self.name)]
         assert all(row["clonos_id"].startswith(f"{QUERY}/") for row in found)
         return [(row["clonos_id"].removeprefix(f"{QUERY}/"), row["card"], int(row["n"])) for row in found]
+
+
+@pytest.fixture(autouse=True)
+def nothing_said_before() -> None:
+    """A process warns once of a server at an address, which the server of an earlier test may have had."""
+    redis_store._warn.cache_clear()
 
 
 @pytest.fixture
