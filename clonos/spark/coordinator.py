@@ -54,6 +54,7 @@ from clonos.spark.settings import Settings
 from clonos.spark.sink_stores import SinkStores, index_of
 from clonos.spark.ticks import fitted
 from clonos.spark.upgrade import data_directory, drop, take_over, undisturbed
+from clonos.storage.event_place import check_place, keep_place
 from clonos.storage.host_memberships import HostMemberships
 from clonos.storage.log_directory import claim_log_directory, note_start
 from clonos.storage.recovery_line_file import newest_line, write_line
@@ -162,7 +163,11 @@ class Coordinator(QueryCoordinator):
             why := another_query(self._checkpoint.history(), self._topology, same_source=self._same_source)
         ):
             raise why
+        appends = any(kind.appends for kind in self._recoveries.by_node.values())
+        events = check_place(self._checkpoint.location, self._settings.events_url) if appends else ""
         self.query = self._checkpoint.open(self._topology, self._recoveries)
+        if appends:
+            keep_place(self._checkpoint.location, events)
         if self._checkpoint.committed() > NO_EPOCH:
             check_back_edges(self._compiled.sink_plans, self.query)
         self._sinks = SinkStores(self._compiled.sinks, self.query)

@@ -16,6 +16,7 @@ from clonos.protocol.line.recovery_line import Point, since_of
 from clonos.protocol.line.snapshot_name import SnapshotName
 from clonos.protocol.recovery.rollback.sink_progress import SinkEnd
 from clonos.protocol.topology import NodeKind, Topology
+from clonos.storage.event_place import EventPlace
 from clonos.storage.manifest import Manifest
 from clonos.storage.recovery_line_file import newest_line
 from clonos.storage.snapshots import SnapshotStore
@@ -38,7 +39,7 @@ def snapshots_inside(checkpoint: str, topology: Topology, epoch: Epoch) -> dict[
     """The snapshots inside an epoch of every operator's instances, oldest first."""
     return {
         origin: [_point(one) for one in store.inside(epoch)]
-        for origin, store in snapshot_stores(checkpoint, topology)
+        for origin, store in snapshot_stores(checkpoint, topology, logged=True)
     }
 
 
@@ -55,7 +56,8 @@ class SnapshotsInside:
     def all(self, epoch: Epoch) -> dict[Origin, list[Point]]:
         with self._lock:
             if not self._read:
-                stores = snapshot_stores(self._checkpoint, self._topology, NodeKind.OPERATOR, NodeKind.SINK)
+                kinds = (NodeKind.OPERATOR, NodeKind.SINK)
+                stores = snapshot_stores(self._checkpoint, self._topology, *kinds, logged=True)
                 self._read = {origin: (store, {}) for origin, store in stores}
             return {origin: self._look(origin, epoch) for origin in self._read}
 
@@ -66,8 +68,8 @@ class SnapshotsInside:
             if name in before:
                 points[name] = before[name]
             else:
-                manifest = store.readable(name)
-                points[name] = _point(manifest) if manifest is not None else None
+                meta = store.meta(name)
+                points[name] = metadata.point(str(name), meta) if meta is not None else None
         self._read[origin] = store, points
         return [point for point in points.values() if point is not None]
 
@@ -87,9 +89,16 @@ def _point(found: Manifest) -> Point:
 
 
 def snapshot_stores(
-    checkpoint: str, topology: Topology, *kinds: NodeKind
+    checkpoint: str, topology: Topology, *kinds: NodeKind, logged: bool = False
 ) -> Iterator[tuple[Origin, SnapshotStore]]:
-    """The snapshot stores of all instances of nodes of these kinds, or of every operator's, to be read only."""
+    """The snapshot stores of all instances of nodes of these kinds, or of every operator's, to be read only; with those
+    inside an epoch that are in logs of events if `logged`."""
+    place = EventPlace.of(checkpoint) if logged else None
     for origin in topology.instances(*(kinds or (NodeKind.OPERATOR,))):
         root = f"{checkpoint.rstrip('/')}/clonos/state/{origin.node}/{origin.instance}"
-        yield origin, SnapshotStore(root, fence=LOWEST_FENCE, pending=None)
+        yield (
+            origin,
+            SnapshotStore(
+                root, fence=LOWEST_FENCE, pending=None, events=place.medium(origin) if place else None
+            ),
+        )

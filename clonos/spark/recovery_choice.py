@@ -83,11 +83,11 @@ def _who_goes_back(recovery: RecoveryKind, operators: Iterable[OperatorPlan]) ->
 
 def tell_who_goes_back(recoveries: Recoveries, names: Mapping[int, str]) -> None:
     """An operator was given eager checkpoints so that its rows are seen at once, and they are not."""
-    eager = [number for number, kind in recoveries.by_node.items() if kind is RecoveryKind.EAGER]
+    eager = [number for number, kind in recoveries.by_node.items() if kind.sends_late]
     if held := [repr(names[number]) for number in eager if number in recoveries.goes_back]:
         LOG.warning(
-            "the rows of %s, which have eager checkpoints, are not seen at once: some operator in front of them has "
-            "uncoordinated ones, and they go back with it. Give that one recovery='eager', too",
+            "the rows of %s, which are stored before they are sent, are not seen at once: some operator in front of "
+            "them has uncoordinated checkpoints, and they go back with it. Give that one recovery='eager', too",
             ", ".join(held),
         )
 

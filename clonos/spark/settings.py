@@ -164,8 +164,18 @@ class Settings:
             "come as far; with `uncoordinated`, in real time, too, instances take checkpoints alone and keep what they "
             "have sent; `communication_induced` is the same with more checkpoints, so that none is useless; with "
             "`eager`, in real time, nothing leaves an instance before a checkpoint that has it is durable, and a lost "
-            "process is replaced; with `batch` an epoch is done again as a whole, and its rows are seen when it has "
-            "committed (docs/recoveries.md)",
+            "process is replaced; `event_log` is the same with a log of what each instance has taken, changed and "
+            "sent, which is appended to; with `batch` an epoch is done again as a whole, and its rows are seen when it "
+            "has committed (docs/recoveries.md)",
+        )
+    )
+    events_url: str = field(
+        metadata=_setting(
+            "events.url",
+            "",
+            Reader(str.strip, "a URL"),
+            "With `event_log`, the PostgreSQL database in which logs are kept, as `postgresql://user@host/database`, "
+            "without a password; empty: files in the checkpoint",
         )
     )
     round_interval: float = field(

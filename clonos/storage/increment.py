@@ -2,8 +2,9 @@
 is the increment alone.
 
 A checkpoint of RocksDB writes tables and links files, which takes milliseconds however little has changed. Where
-checkpoints follow each other without a pause (`RecoveryKind.EAGER`), most of them are the files of the last whole
-one and these changes, as one small file that is applied when the state is opened again.
+checkpoints follow each other without a pause (`RecoveryKind.sends_late`), most of them are the files of the last whole
+one and these changes, which are applied when the state is opened again: one small file with all changes since, or, in
+a log of events (`storage.event_logs`), those since the checkpoint before, behind its own.
 
     msgpack map: version (1), changes: [key, value or nil] each
 """
@@ -20,14 +21,18 @@ FILE: Final = "INCREMENT"
 _VERSION: Final = 1
 _MOST_BYTES: Final = 256 * 1024
 """Beyond that a whole checkpoint is cheaper than to write all of it once more."""
+_MOST_LOGGED_BYTES: Final = 4 * 1024 * 1024
+"""Beyond that it takes too long to apply all of them."""
 
 
 class Increment:
-    """See the module. The first checkpoint is a whole one."""
+    """See the module. The first checkpoint is a whole one. `is_logged`: each is what has changed since the last."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_logged: bool = False) -> None:
+        self._is_logged = is_logged
         self._changed: dict[bytes, bytes | None] = {}
         self._bytes = 0
+        self._logged = 0
         self._is_known = False
 
     def note(self, key: bytes, value: bytes | None) -> None:
@@ -36,7 +41,7 @@ class Increment:
             before = self._changed.get(key)
             self._bytes += len(value or b"") - len(before or b"") + (0 if key in self._changed else len(key))
             self._changed[key] = value
-            if self._bytes > _MOST_BYTES:
+            if self._bytes + self._logged > (_MOST_LOGGED_BYTES if self._is_logged else _MOST_BYTES):
                 self._forget(is_known=False)
 
     def is_whole(self) -> None:
@@ -44,14 +49,22 @@ class Increment:
         self._forget(is_known=True)
 
     def encode(self) -> bytes | None:
-        """All since then; None where a whole checkpoint is due."""
+        """All since then, or since the increment before; None where a whole checkpoint is due."""
         if not self._is_known:
             return None
         packed: bytes = msgpack.packb({"version": _VERSION, "changes": list(self._changed.items())})
+        if self._is_logged:
+            self._logged += len(packed)
+            self._changed, self._bytes = {}, 0
         return packed
 
     def _forget(self, *, is_known: bool) -> None:
-        self._changed, self._bytes, self._is_known = {}, 0, is_known
+        self._changed, self._bytes, self._logged, self._is_known = {}, 0, 0, is_known
+
+
+def file_name(number: int) -> str:
+    """Of the increments of one checkpoint, which are applied in the order of their names."""
+    return f"{FILE}-{number:06d}" if number else FILE
 
 
 def decode_increment(raw: bytes, where: str) -> list[tuple[bytes, bytes | None]]:

@@ -73,9 +73,9 @@ class KeyedState(StateCache):
         cache_entries: int = 200_000,
         cache_bytes: int = 64 * MIB,
         memory_bytes: int = DEFAULT_MEMORY_BYTES,
-        takes_increments: bool = False,
+        increment: Increment | None = None,
     ) -> None:
-        """With `takes_increments` most checkpoints are what has been written since the last whole one."""
+        """With an `increment` most checkpoints are that."""
         self._refuse_used(path)
         self.database = Database(
             path, what="the keyed state", corrupt=SnapshotCorrupt, options=tuned(memory_bytes), wal=False
@@ -84,9 +84,9 @@ class KeyedState(StateCache):
         self._preparation: _Preparation | None = None
         try:
             self._check_format()
-            self._apply_increment(Path(path, FILE))
-            if takes_increments:
-                self.database.increment = Increment()
+            for file in sorted(Path(path).glob(f"{FILE}*")):
+                self._apply_increment(file)
+            self.database.increment = increment
         except BaseException:
             self.database.close()
             raise
@@ -118,8 +118,6 @@ class KeyedState(StateCache):
 
     def _apply_increment(self, file: Path) -> None:
         with disk(f"reading {file}", corrupt=SnapshotCorrupt):
-            if not file.exists():
-                return
             raw = file.read_bytes()
             file.unlink()
         batch = Batch()

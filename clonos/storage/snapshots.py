@@ -21,6 +21,9 @@ only files that carry its own fence or a lower one and that no manifest names. A
 successor goes on using is named by the snapshot which the successor restored, and that snapshot is forgotten only
 after the successor has made another one final.
 
+*Transactions.* Where checkpoints follow each other without a pause, most are a whole one and what has changed since. It
+stands in their manifests, or, of an instance that appends, in a log of events (`event_logs`), where each is one write.
+
 *Sharing.* A file is taken as already stored only if a manifest that this store has restored or written names it.
 """
 
@@ -32,7 +35,7 @@ import os
 import re
 import shutil
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
@@ -43,6 +46,8 @@ from clonos.protocol.ids import Epoch, epoch_before
 from clonos.protocol.line import snapshot_name
 from clonos.protocol.line.snapshot_name import Since, SnapshotName, read_fence
 from clonos.storage.disk_errors import disk
+from clonos.storage.event_logs import EventLogs, Transaction
+from clonos.storage.event_medium import EventMedium
 from clonos.storage.folder import TMP, Folder, Storage, hash_file, resolve
 from clonos.storage.increment import FILE as INCREMENT
 from clonos.storage.manifest import Manifest, SnapshotFile, stored_fence, stored_name
@@ -85,11 +90,19 @@ class SnapshotStore:
     """See the module.
 
     `root` is a path or URI, or a path inside `filesystem` where that is given. `pending` is a local directory on the
-    same device as the state; what it holds is removed. One without it, with `fence` 0, is for looking only.
+    same device as the state; what it holds is removed. One without it, with `fence` 0, is for looking only. `events`:
+    where the logs of an instance that `appends` are, if it may have any.
     """
 
     def __init__(
-        self, root: str, *, fence: Fence, pending: str | None, filesystem: Storage | None = None
+        self,
+        root: str,
+        *,
+        fence: Fence,
+        pending: str | None,
+        filesystem: Storage | None = None,
+        events: EventMedium | None = None,
+        appends: bool = False,
     ) -> None:
         if not 0 <= fence <= _MAX_FENCE:
             raise StateError(f"a fence is a number of 128 bits, not {fence}")
@@ -99,6 +112,8 @@ class SnapshotStore:
         self._folder = Folder(filesystem, root, tag=Fence(fence).text)
         self._pending = pending
         self._pending_numbers = itertools.count()
+        self._events = EventLogs(events, may_look_again=not fence) if events is not None else None
+        self._appends = appends
         if pending is not None:
             with disk(f"clearing {pending}", corrupt=SnapshotCorrupt):
                 shutil.rmtree(pending, ignore_errors=True)
@@ -116,7 +131,12 @@ class SnapshotStore:
         self._shared: dict[tuple[int, bytes], str] = {}
         # (inode, mtime_ns, size) of a table file -> its SHA-256, so that none is read twice.
         self._hashed: dict[tuple[int, int, int], bytes] = {}
-        self.corrupt: list[str] = []
+        self._corrupt: list[str] = []
+
+    @property
+    def corrupt(self) -> list[str]:
+        """What was found to be damaged."""
+        return [*self._corrupt, *(self._events.corrupt if self._events is not None else ())]
 
     # Taking a snapshot
 
@@ -127,7 +147,9 @@ class SnapshotStore:
         name = SnapshotName(epoch, self.fence, sequence, final)
         if SnapshotName.parse(str(name)) != name:
             raise StateError(f"epoch {epoch} or sequence {sequence} of a snapshot is out of range")
-        if self._whole is not None and not final and (increment := state.increment()) is not None:
+        is_full = self._events is not None and self._events.is_full
+        may_be_part = self._whole is not None and not final and not is_full
+        if may_be_part and (increment := state.increment()) is not None:
             return PendingSnapshot("", name, bytes(meta), self._whole, increment)
         self._whole = None
         if self._pending is None:
@@ -143,11 +165,14 @@ class SnapshotStore:
         """
         with self._changing:
             self._claim()
-            manifest = self._store(pending)
-            # The snapshot is there: what cannot be tidied up now can be tidied up later.
-            with suppress(StorageUnavailable):
-                self._prune(pending.name, frees_files=pending.base is None)
-        self.abandon(pending)
+            if pending.base is not None and self._appends:
+                manifest = self._append(pending, pending.base)
+            else:
+                manifest = self._store(pending)
+                # The snapshot is there: what cannot be tidied up now can be tidied up later.
+                with suppress(StorageUnavailable):
+                    self._prune(pending.name, frees_files=pending.base is None)
+        self._remove_files(pending)
         with suppress(StorageUnavailable):
             self._collect_if_due()
         return manifest
@@ -157,9 +182,18 @@ class SnapshotStore:
         self._kept_from = max(number, self._kept_from or 0)
 
     def abandon(self, pending: PendingSnapshot) -> None:
-        """Give up the local files of a pending snapshot."""
+        """Give up a pending snapshot, and its local files."""
+        self._whole = None  # a later increment may lack what this one has
+        self._remove_files(pending)
+
+    def _remove_files(self, pending: PendingSnapshot) -> None:
         if pending.base is None:
             shutil.rmtree(pending.directory, ignore_errors=True)
+
+    def _append(self, pending: PendingSnapshot, base: Manifest) -> Manifest:
+        """Nothing is tidied up: what it supersedes goes with its log."""
+        assert self._events is not None
+        return self._events.append(base, Transaction(pending.name, pending.meta, pending.increment))
 
     def _store(self, pending: PendingSnapshot) -> Manifest:
         manifest = Manifest(
@@ -278,13 +312,23 @@ class SnapshotStore:
         except SnapshotCorrupt:
             return None
 
+    def meta(self, name: SnapshotName) -> bytes | None:
+        """What the instance has said of itself with a snapshot that is still there and not damaged."""
+        try:
+            found = self._events.meta(name) if self._events is not None else None
+        except SnapshotCorrupt:
+            return None
+        if found is None and (manifest := self.readable(name)) is not None:
+            found = manifest.meta
+        return found
+
     def _readable(self, names: Iterable[SnapshotName]) -> Iterator[Manifest]:
         """Those of them that are still there; a damaged one is passed over and noted in `corrupt`."""
         for name in names:
             try:
                 manifest = self._read(name)
             except SnapshotCorrupt as error:
-                self.corrupt.append(error.message)
+                self._corrupt.append(error.message)
                 continue
             if manifest is not None:
                 yield manifest
@@ -308,7 +352,8 @@ class SnapshotStore:
 
     def _names(self) -> list[SnapshotName]:
         found = (SnapshotName.parse(text) for text in self._folder.sizes(_MANIFESTS))
-        return [name for name in found if name is not None]
+        whole = [name for name in found if name is not None]
+        return whole if self._events is None else [*whole, *self._events.names()]
 
     def _read(self, name: SnapshotName) -> Manifest | None:
         """A manifest; None if it was forgotten since it was listed."""
@@ -321,6 +366,9 @@ class SnapshotStore:
         return found
 
     def _load(self, name: SnapshotName) -> Manifest | None:
+        logged = self._events.read(name) if self._events is not None else None
+        if logged is not None:
+            return logged
         path = f"{_MANIFESTS}/{name}"
         try:
             data = self._folder.read(path)
@@ -340,6 +388,8 @@ class SnapshotStore:
         """
         if self.fence:
             self.claim()
+            if self._events is not None:
+                self._events.sync(manifest.name)
         if os.path.lexists(directory):
             raise StateError(f"cannot restore into {directory}: it exists")
         partial = f"{directory}.restoring"
@@ -464,10 +514,15 @@ class SnapshotStore:
                 self._due = limit if self._due is None else max(self._due, limit)
             raise
 
-    def _drop(self, unwanted: Iterable[SnapshotName]) -> None:
+    def _drop(self, unwanted: Sequence[SnapshotName]) -> None:
+        logged: set[SnapshotName] = set()
+        if self._events is not None:
+            logged = set(unwanted).intersection(self._events.names())
+            self._events.drop(logged, mine=self._mine)
         for name in unwanted:
-            self._folder.delete(f"{_MANIFESTS}/{name}")
             self._manifests.pop(name, None)
+            if name not in logged:
+                self._folder.delete(f"{_MANIFESTS}/{name}")
 
     def _prune(self, newest: SnapshotName, *, frees_files: bool) -> None:
         unwanted = snapshot_name.superseded(self._names(), newest, self._kept_from)
@@ -480,12 +535,14 @@ class SnapshotStore:
         # Files first, manifests second: what a manifest written meanwhile needs is never taken for garbage.
         stored = self._folder.sizes(_FILES)
         needed: set[str] = set()
+        for base in self._events.bases if self._events is not None else ():
+            needed.update(file.stored for file in base.files)
         for name in self._names():
             try:
                 manifest = self._read(name)
             except SnapshotCorrupt as error:
                 # What it needs is unknown: keep everything.
-                self.corrupt.append(error.message)
+                self._corrupt.append(error.message)
                 return
             if manifest is not None:
                 needed.update(file.stored for file in manifest.files)
@@ -514,6 +571,8 @@ class SnapshotStore:
                 self.fence = fence
                 self._folder.tag = Fence(fence).text
             self._claim()
+            if self._events is not None:
+                self._events.look_again()
 
     def check(self) -> None:
         """`Fenced` if another has taken the instance under a higher fence."""

@@ -34,7 +34,7 @@ class Instance:
         self.open(base / f"state-{fence}")
 
     def open(self, path: Path) -> None:
-        self.state = KeyedState(str(path), takes_increments=True)
+        self.state = KeyedState(str(path), increment=Increment())
         self.timers = TimerQueue(self.state)
         self.sent = SentRows(self.state)
 

@@ -36,6 +36,10 @@ class RecoveryKind(Enum):
     Recovery for Dataflow Systems", 2015, section 2.3, and pessimistic logging (Elnozahy et al., "A Survey of
     Rollback-Recovery Protocols in Message-Passing Systems", 2002, section 4.1). (`protocol.roles.operator_session`)"""
 
+    EVENT_LOG = "event_log"
+    """Eager, but that what leaves is logged: each step of an instance, what it has taken, changed and sent, is one
+    transaction in a log of its own, on files or in a database. (`protocol.recovery.event_log`)"""
+
     BATCH = "batch"
     """Nothing is kept inside an epoch: after a failure the epoch is done again as a whole, and its rows are seen when
     it has committed. The batch regime of Isard and Abadi, section 2.3, with the state that each epoch ends with."""
@@ -49,7 +53,7 @@ class RecoveryKind(Enum):
     def replaces(self) -> bool:
         """Whether a lost process is replaced, and nothing that others have of it is undone. So output may be seen at
         once."""
-        return self in (RecoveryKind.CAUSAL, RecoveryKind.EAGER)
+        return self is RecoveryKind.CAUSAL or self.sends_late
 
     @property
     def checkpoints_alone(self) -> bool:
@@ -91,7 +95,12 @@ class RecoveryKind(Enum):
     @property
     def sends_late(self) -> bool:
         """Whether checkpoints follow each other without a pause, as nothing leaves an instance before it is stored."""
-        return self is RecoveryKind.EAGER
+        return self in (RecoveryKind.EAGER, RecoveryKind.EVENT_LOG)
+
+    @property
+    def appends(self) -> bool:
+        """Whether most checkpoints are transactions in a log, behind a whole one."""
+        return self is RecoveryKind.EVENT_LOG
 
     @property
     def logs_messages(self) -> bool:

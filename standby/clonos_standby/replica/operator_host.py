@@ -57,6 +57,8 @@ from clonos.storage.boot import boot_id
 from clonos.storage.commit_files import newest_commit
 from clonos.storage.effects_mark import EffectsMark
 from clonos.storage.epoch_plan import keep_plan
+from clonos.storage.event_place import EventPlace
+from clonos.storage.increment import Increment
 from clonos.storage.keyed_state import KeyedState
 from clonos.storage.log_store import LogStore
 from clonos.storage.manifest import Manifest
@@ -255,7 +257,14 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
 
     def _store_under(self, fence: Fence) -> SnapshotStore:
         """With fence 0 to read only, as standbys do."""
-        return SnapshotStore(self._snapshot_root, fence=fence, pending=self._pending_path)
+        appends = self._node.recovery.appends
+        return SnapshotStore(
+            self._snapshot_root,
+            fence=fence,
+            pending=self._pending_path,
+            events=EventPlace.of(self._query.checkpoint).medium(self._origin) if appends else None,
+            appends=appends,
+        )
 
     def claim(self, fence: Fence) -> None:
         self._snapshots.claim(fence)
@@ -297,12 +306,13 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
             self._snapshots.restore(found, self._state_path, beside=self._before)
             snapshot = metadata.decode(found.meta, self._reader.row_class)
         shutil.rmtree(self._before, ignore_errors=True)
+        kind = self._node.recovery
         self._state = KeyedState(
             self._state_path,
             cache_entries=self._query.settings.state_cache,
-            takes_increments=self._node.recovery.sends_late,
+            increment=Increment(is_logged=kind.appends) if kind.sends_late else None,
         )
-        if self._node.recovery.logs_messages:
+        if kind.logs_messages:
             self._sent_log = SentFrames(self._state, lambda: self._session.acked_input)
         return snapshot
 

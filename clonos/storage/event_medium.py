@@ -1,0 +1,32 @@
+"""Where the logs of events of one instance are kept: files that are appended to, or rows of a database."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class EventMedium(Protocol):
+    """Each log has a name, and is known by its bytes. Raises StorageUnavailable. Used by several threads."""
+
+    def __str__(self) -> str: ...
+
+    def logs(self) -> dict[str, int]:
+        """The logs that there are, with how many bytes each has."""
+        ...
+
+    def read(self, log: str, at: int) -> bytes:
+        """Everything from there on. What was about to be written when a process or a machine died may be there in part.
+        `FileNotFoundError` where there is no such log any more."""
+        ...
+
+    def append(self, log: str, at: int, data: bytes) -> None:
+        """Behind the first `at` bytes, durably; a log begins with its first bytes. It may be said again."""
+        ...
+
+    def sync(self, log: str) -> None:
+        """Make durable what another process has written. `FileNotFoundError` as `read`."""
+        ...
+
+    def delete(self, log: str) -> None:
+        """It may be gone already."""
+        ...

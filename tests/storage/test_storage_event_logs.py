@@ -1,0 +1,296 @@
+"""Checkpoints that are a whole one and transactions in a log of events."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from clonos.errors import SnapshotCorrupt, StorageUnavailable
+from clonos.protocol.fence import LOWEST_FENCE, Fence
+from clonos.protocol.ids import Epoch, OutputNumber
+from clonos.protocol.line.snapshot_name import SnapshotName, superseded
+from clonos.storage import event_logs, increment
+from clonos.storage.event_files import EventFiles
+from clonos.storage.event_logs import Transaction, entries, entry
+from clonos.storage.increment import Increment
+from clonos.storage.keyed_state import KeyedState
+from clonos.storage.manifest import Manifest
+from clonos.storage.sent_log import SentRows
+from clonos.storage.snapshots import SnapshotStore
+from clonos.storage.timers import TimerQueue
+
+EPOCH = Epoch(0)
+KEYS = [b"k%d" % number for number in range(9)]
+
+
+class Instance:
+    """Its state, timers and log of what was sent, and its checkpoints."""
+
+    def __init__(self, base: Path, fence: int) -> None:
+        self.base, self.fence = base, fence
+        self.store = SnapshotStore(
+            str(base / "root"),
+            fence=Fence.of(fence),
+            pending=str(base / "pending"),
+            events=EventFiles(str(base / "root" / "events")),
+            appends=True,
+        )
+        self.opened: KeyedState | None = None
+
+    def begin(self) -> Manifest | None:
+        """Where its predecessor was, as a replacement does."""
+        self.store.claim()
+        found = self.store.latest(epoch=EPOCH, final_only=False)
+        if found is not None:
+            self.store.restore(found, str(self.path))
+        self.open()
+        return found
+
+    @property
+    def path(self) -> Path:
+        return self.base / f"state-{self.fence}"
+
+    def open(self) -> None:
+        self.opened = KeyedState(str(self.path), increment=Increment(is_logged=True))
+        self.timers, self.sent = TimerQueue(self.opened), SentRows(self.opened)
+
+    @property
+    def state(self) -> KeyedState:
+        assert self.opened is not None
+        return self.opened
+
+    def content(self) -> tuple[Any, ...]:
+        self.state.flush()
+        sent = list(self.sent.since(OutputNumber(0)))
+        return [self.state.get(key) for key in KEYS], TimerQueue(self.state).next_due(), sent
+
+    def change(self, rng: Random, number: int) -> None:
+        for _ in range(rng.randint(0, 4)):
+            key = rng.choice(KEYS)
+            if rng.random() < 0.7:
+                self.state.put(key, rng.random())
+            else:
+                self.state.delete(key)
+        if rng.random() < 0.4:
+            self.timers.set(rng.randrange(100), b"key")
+        if rng.random() < 0.2:
+            self.timers.pop_due(rng.randrange(100))
+        self.sent.keep(OutputNumber(number + 1), rng.randbytes(rng.choice((10, 3000))))
+        if rng.random() < 0.3:
+            self.sent.forget(OutputNumber(rng.randrange(number + 2)))
+
+    def take(self, sequence: int, *, final: bool = False) -> Manifest:
+        pending = self.store.begin(self.state, b"%d" % sequence, epoch=EPOCH, sequence=sequence, final=final)
+        return self.store.finish(pending)
+
+    def close(self) -> None:
+        self.state.close()
+
+
+def looking(base: Path) -> SnapshotStore:
+    """As the driver does."""
+    events = EventFiles(str(base / "root" / "events"))
+    return SnapshotStore(str(base / "root"), fence=LOWEST_FENCE, pending=None, events=events)
+
+
+def logs(base: Path) -> list[Path]:
+    return sorted((base / "root" / "events").glob("*"))
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_every_checkpoint_is_begun_with_as_it_was(
+    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By replacements of replacements, with whole ones in between, and each that counts, not only the last."""
+    monkeypatch.setattr(increment, "_MOST_LOGGED_BYTES", 20_000)
+    monkeypatch.setattr(event_logs, "MOST_TRANSACTIONS", 7)
+    rng, sequence, whole, contents = Random(seed), 0, 0, {}
+    reader = looking(tmp_path)
+    for fence in range(1, 6):
+        instance = Instance(tmp_path, fence)
+        found = instance.begin()
+        if contents:
+            assert found is not None and found.sequence == sequence - 1
+            assert instance.content() == contents[found.name]
+        for _ in range(rng.randint(1, 20)):
+            instance.change(rng, sequence)
+            manifest = instance.take(sequence)
+            contents[manifest.name] = instance.content()
+            whole += not any(file.path == increment.FILE for file in manifest.files)
+            sequence += 1
+            known = reader.names_of_all_attempts(EPOCH)
+            assert known[-1] == manifest.name and reader.meta(known[-1]) == manifest.meta
+        instance.change(rng, sequence)  # what is behind the last checkpoint is lost
+        instance.close()
+        for number, name in enumerate(reader.manifests()):
+            there = reader.readable(name)
+            assert there is not None and reader.meta(name) == there.meta
+            target = tmp_path / f"looked-at-{fence}-{number}"
+            reader.restore(there, str(target))
+            state = KeyedState(str(target))
+            assert list(SentRows(state).since(OutputNumber(0))) == contents[name][-1]
+            state.close()
+    assert 5 <= whole < sequence
+    assert len(logs(tmp_path)) < 6
+
+
+def test_the_end_of_an_epoch_ends_its_logs_when_it_is_forgotten(tmp_path: Path) -> None:
+    instance = Instance(tmp_path, 1)
+    instance.begin()
+    for sequence in range(6):
+        instance.state.put(b"key", sequence)
+        instance.take(sequence)
+    instance.take(6, final=True)
+    assert logs(tmp_path)
+    instance.store.forget(before_epoch=Epoch(EPOCH + 1))
+    assert not logs(tmp_path)
+    assert [str(name)[-14:] for name in instance.store.manifests()] == ["final.manifest"]
+    instance.close()
+
+
+def test_what_another_attempt_left_of_an_epoch_that_is_run_again_goes(tmp_path: Path) -> None:
+    first, second = Instance(tmp_path, 1), Instance(tmp_path, 2)
+    first.begin()
+    for sequence in range(3):
+        first.take(sequence)
+    first.close()
+    second.store.discard_from(EPOCH)
+    assert not logs(tmp_path) and not second.store.manifests() and not looking(tmp_path).manifests()
+
+
+@pytest.mark.parametrize("cut", [1, 9, 11, 200])
+def test_what_was_being_written_when_a_process_died_does_not_count(tmp_path: Path, cut: int) -> None:
+    first = Instance(tmp_path, 1)
+    first.begin()
+    lengths = []
+    for sequence in range(4):
+        first.state.put(b"key", "x" * 300)
+        first.take(sequence)
+        lengths.append(logs(tmp_path)[0].stat().st_size if logs(tmp_path) else 0)
+    first.close()
+    os.truncate(logs(tmp_path)[0], lengths[2] + cut)
+    second = Instance(tmp_path, 2)
+    found = second.begin()
+    assert found is not None and found.sequence == 2 and not second.store.corrupt
+    second.close()
+
+
+def test_a_log_that_died_in_its_first_entry_is_none(tmp_path: Path) -> None:
+    first = Instance(tmp_path, 1)
+    first.begin()
+    for sequence in range(2):
+        first.take(sequence)
+    first.close()
+    os.truncate(logs(tmp_path)[0], 30)
+    second = Instance(tmp_path, 2)
+    found = second.begin()
+    assert found is not None and found.sequence == 0
+    second.take(1)
+    assert not logs(tmp_path)
+    second.close()
+
+
+def test_damage_is_said_and_what_is_before_it_counts(tmp_path: Path) -> None:
+    first = Instance(tmp_path, 1)
+    first.begin()
+    for sequence in range(4):
+        first.state.put(b"key", "x" * 300)
+        first.take(sequence)
+    first.close()
+    raw = bytearray(logs(tmp_path)[0].read_bytes())
+    raw[-500] ^= 1  # in the last but one
+    logs(tmp_path)[0].write_bytes(raw)
+    second = Instance(tmp_path, 2)
+    found = second.begin()
+    assert found is not None and found.sequence == 1
+    assert "is damaged at byte" in second.store.corrupt[0]
+    second.close()
+
+
+def test_a_transaction_that_could_not_be_written_is_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    instance = Instance(tmp_path, 1)
+    instance.begin()
+    instance.take(0)
+    instance.state.put(b"key", 1)
+    pending = instance.store.begin(instance.state, b"", epoch=EPOCH, sequence=1, final=False)
+    real = os.pwrite
+    with monkeypatch.context() as patch:
+
+        def full(file: int, data: bytes, at: int) -> int:
+            real(file, data[:5], at)
+            raise OSError(28, "No space left on device")
+
+        patch.setattr(os, "pwrite", full)
+        with pytest.raises(StorageUnavailable, match="the disk is full"):
+            instance.store.finish(pending)
+    instance.store.finish(pending)
+    instance.state.put(b"key", 2)
+    instance.take(2)
+    instance.close()
+    second = Instance(tmp_path, 2)
+    assert second.begin() is not None
+    assert second.state.get(b"key") == 2
+    second.close()
+
+
+def test_one_that_is_given_up_is_not_missed(tmp_path: Path) -> None:
+    """What was changed in between is in the next one, which is whole."""
+    instance = Instance(tmp_path, 1)
+    instance.begin()
+    instance.take(0)
+    instance.state.put(b"key", 1)
+    instance.store.abandon(instance.store.begin(instance.state, b"", epoch=EPOCH, sequence=1, final=False))
+    instance.state.put(b"other", 2)
+    instance.take(2)
+    instance.close()
+    second = Instance(tmp_path, 2)
+    second.begin()
+    assert (second.state.get(b"key"), second.state.get(b"other")) == (1, 2)
+    second.close()
+
+
+def test_what_counts_in_a_log_is_what_would_be_kept_and_what_is_marked() -> None:
+    names = [SnapshotName(EPOCH, Fence.of(1), number, final=False) for number in range(60)]
+    kept = [name for name in names if name not in superseded(names, names[-1])]
+    found = event_logs.LoggedCheckpoints()
+    found.add(event_logs.LogName("log"), names)
+    assert list(found) == sorted({*kept, *(name for name in names if name.sequence % 16 == 0)})
+    assert not found.drop(names[:-1])
+    assert found.drop(names) == ["log"] and not list(found)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda raw: raw[:-1] + bytes([raw[-1] ^ 1]) + entry(b"more"),
+        lambda raw: b"\2" + raw[1:] + entry(b"more"),
+    ],
+)
+def test_an_entry_that_is_damaged_is_said(damage: Callable[[bytes], bytes]) -> None:
+    raw = entry(b"body")
+    assert list(entries(raw + raw, "x")) == [(b"body", len(raw)), (b"body", 2 * len(raw))]
+    with pytest.raises(SnapshotCorrupt, match="x is damaged at byte 0"):
+        list(entries(damage(raw), "x"))
+    for length in range(len(raw)):
+        assert list(entries(raw + raw[:length], "x")) == [(b"body", len(raw))]
+    assert list(entries(raw + bytes(4096), "x")) == [(b"body", len(raw))]
+
+
+def test_the_bytes_of_an_entry_are_these() -> None:
+    name = SnapshotName(Epoch(3), Fence.of(2), 5, final=False)
+    said = Transaction(name, b"meta", b"changes")
+    assert Transaction.from_bytes(said.to_bytes()) == said
+    assert entry(b"body").hex() == "010004000000a8a67280626f6479"
+
+
+@pytest.mark.parametrize("body", [b"", b"\xc1", b"\x90", b"\x93\xa1x\xc4\0\xc4\0", b"\x93\x01\x02\x03"])
+def test_a_body_that_is_no_transaction_is_refused(body: bytes) -> None:
+    with pytest.raises(ValueError, match=r".*"):
+        Transaction.from_bytes(body)
