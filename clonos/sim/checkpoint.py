@@ -11,7 +11,7 @@ import pickle
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from clonos.errors import Fenced, ResumeFailed, SnapshotCorrupt
 from clonos.protocol.channel_numbering import Page
@@ -22,12 +22,15 @@ from clonos.protocol.line import snapshot_name
 from clonos.protocol.line.recovery_line import Point, RecoveryLine, Resume, since_of
 from clonos.protocol.line.snapshot_name import Since, SnapshotName
 from clonos.protocol.line.unrecorded_commit import UnrecordedCommit
+from clonos.protocol.recovery.event_log.logged_checkpoints import LoggedCheckpoints, LogName
 from clonos.protocol.recovery.rollback.held_output import SinkCheckpoint
 from clonos.protocol.recovery.rollback.sink_progress import SinkEnd
 from clonos.protocol.roles.leadership import Claim, Lease
 from clonos.protocol.source_channels import Numbered
 from clonos.sim.frames import OutputFrame
 from clonos.sim.row_history import RowHistory
+
+_IN_ONE_LOG: Final = 5
 
 
 @dataclass(slots=True)
@@ -65,7 +68,7 @@ class Snapshot:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SinkSnapshot:
     """A checkpoint of a sink's instance that holds output."""
 
@@ -90,10 +93,10 @@ class SinkSnapshot:
 class Kept(Protocol):
     """What a snapshot store knows of a snapshot."""
 
+    damaged: bool
+
     @property
     def name(self) -> SnapshotName: ...
-    @property
-    def damaged(self) -> bool: ...
     @property
     def point(self) -> Point: ...
 
@@ -110,7 +113,15 @@ class SnapshotStore(Generic[KeptT]):
         self.origin = origin
         self.claimed = LOWEST_FENCE
         self.kept: dict[SnapshotName, KeptT] = {}
+        self.appends = False  # most are transactions in a log, behind a whole one
+        self._logged = LoggedCheckpoints()
+        self._writing: list[SnapshotName] = []  # the log that is written, with the whole one
         self._kept_from: int | None = None
+
+    def become(self, then: SnapshotStore[KeptT]) -> None:
+        """All is as it was in another one, which is not used any more."""
+        self.claimed, self.kept = then.claimed, then.kept
+        self._logged, self._writing = then._logged, then._writing
 
     def claim(self, fence: Fence) -> None:
         self.check(fence)
@@ -125,8 +136,32 @@ class SnapshotStore(Generic[KeptT]):
 
     def write(self, snapshot: KeptT) -> None:
         """The manifest is there. Whether its writer may still do this was checked before it was sent."""
-        self.kept[snapshot.name] = snapshot
-        self._drop(snapshot_name.superseded(self.kept, snapshot.name, self._kept_from))
+        name = snapshot.name
+        self.kept[name] = snapshot
+        if self.appends and not name.final and self._goes_on(name):
+            self._writing.append(name)
+            self._logged.add(LogName(str(self._writing[0])), [name])
+            self._keep_those_that_count()
+        else:
+            self._writing = [name]
+            self._drop(snapshot_name.superseded(self.kept, name, self._kept_from))
+
+    def _goes_on(self, name: SnapshotName) -> bool:
+        """Whether it may stand in the log that is written. One that comes late is of a process that is lost."""
+        log = self._writing
+        return bool(log) and log[-1].fence == name.fence and log[-1] < name and len(log) < _IN_ONE_LOG
+
+    def _keep_those_that_count(self) -> None:
+        passed_over = [name for name in self.kept if self._logged.log_of(name)]
+        for name in set(passed_over).difference(self._logged):
+            del self.kept[name]
+
+    def damage(self, name: SnapshotName) -> None:
+        """What is behind it in its log needs it."""
+        log = self._logged.log_of(name)
+        for other, kept in self.kept.items():
+            if other == name or (log is not None and log == self._logged.log_of(other) and other > name):
+                kept.damaged = True
 
     def keep_from(self, number: int) -> None:
         self._kept_from = max(number, self._kept_from or 0)
@@ -198,8 +233,19 @@ class SnapshotStore(Generic[KeptT]):
         self._drop(snapshot_name.outlived(self.kept, before_epoch, fence, since))
 
     def _drop(self, names: list[SnapshotName]) -> None:
-        for name in names:
+        """A log, and so what counts in it, goes as a whole."""
+        logged = [name for name in names if self._logged.log_of(name)]
+        for name in set(names).difference(logged):
             del self.kept[name]
+        for log in self._logged.drop(logged):
+            for name in [name for name in self.kept if self._logged.log_of(name) == log]:
+                del self.kept[name]
+            self._logged.forget(log)
+
+    def clear(self) -> None:
+        """All of them are gone."""
+        self.kept.clear()
+        self._logged, self._writing = LoggedCheckpoints(), []
 
 
 class Snapshots(SnapshotStore[Snapshot]):
@@ -343,4 +389,4 @@ class Checkpoint:
         self.channels, self.hosts, self.effects = older.channels, older.hosts, older.effects
         for origin, snapshots in self._snapshots.items():
             then = older.snapshots(origin)
-            snapshots.claimed, snapshots.kept = then.claimed, then.kept
+            snapshots.become(then)

@@ -295,7 +295,7 @@ class Faults:
         if snapshots.kept and self.strikes(Fault.SNAPSHOT_PAGE, f"snapshots of {snapshots.origin}"):
             names = sorted(snapshots.kept)
             name = names[-1] if self._rng.random() < 0.5 else self._rng.choice(names)
-            snapshots.kept[name].damaged = True
+            snapshots.damage(name)
 
     def at_unrecorded_commit(self) -> None:
         """When the driver sees one, and has not recorded it."""
@@ -305,7 +305,7 @@ class Faults:
     def _remove(self, snapshots: Snapshots) -> None:
         if self.strikes(Fault.SNAPSHOTS_GONE, f"snapshots of {snapshots.origin}"):
             self._world.checks.truncation.snapshots_go(snapshots.origin)  # while they can be read
-            snapshots.kept.clear()
+            snapshots.clear()
 
     def at_sink_log(self) -> None:
         """When it is read."""

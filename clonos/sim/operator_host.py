@@ -93,11 +93,13 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
         self.disks_restored = world.disks_restored()
         assert world.driver is not None
         marks = replica.server.disk.marks[replica.origin]
+        policy = world.instance_policy(replica.origin)
+        self._snapshots.appends = policy.kind.appends
         self.session: OperatorSession[Snapshot, Snapshot, OutputFrame] = OperatorSession(
             self._node.name,
             replica.origin,
             self,
-            world.instance_policy(replica.origin),
+            policy,
             may_have_moved=world.may_have_moved,
             crash_marks=CrashMarks(marks, start=world.driver.name, pid=replica.number),
             snapshot_limits=ALWAYS_DUE,

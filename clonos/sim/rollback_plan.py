@@ -43,7 +43,8 @@ def mixed(plan: Plan) -> Plan:
     rng = Random(f"{plan.seed}/mixed")
     operators = [node.number for node in plan.dataflow.topology.nodes if node.kind is NodeKind.OPERATOR]
     eager = [NodeId(number) for number in operators if rng.random() < 0.5] or [NodeId(rng.choice(operators))]
-    own = dict.fromkeys(eager, RecoveryKind.EAGER)
+    kind = Random(f"{plan.seed}/logged").choice((RecoveryKind.EAGER, RecoveryKind.EVENT_LOG))
+    own = dict.fromkeys(eager, kind)
     again = Random(f"{plan.seed}/again")
     if len(operators) > 1 and again.random() < 0.4:
         own[NodeId(again.choice(operators[1:]))] = RecoveryKind.BATCH

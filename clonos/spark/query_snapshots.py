@@ -96,9 +96,5 @@ def snapshot_stores(
     place = EventPlace.of(checkpoint) if logged else None
     for origin in topology.instances(*(kinds or (NodeKind.OPERATOR,))):
         root = f"{checkpoint.rstrip('/')}/clonos/state/{origin.node}/{origin.instance}"
-        yield (
-            origin,
-            SnapshotStore(
-                root, fence=LOWEST_FENCE, pending=None, events=place.medium(origin) if place else None
-            ),
-        )
+        events = place.medium(origin) if place is not None else None
+        yield origin, SnapshotStore(root, fence=LOWEST_FENCE, pending=None, events=events)

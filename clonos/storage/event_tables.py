@@ -3,8 +3,8 @@
     clonos_events(owner, log, starts_at, entry)    one row per append, with where it stands in its log
 
 `owner` is of one instance of one checkpoint (`event_place`). A transaction of an instance is one row, and commits
-before what it has is sent. Connections are those of libpq: what is not in the URL, the password above all, it takes from a
-service file, from PGPASSFILE or from the environment.
+before what it has is sent. Connections are those of libpq: what is not in the URL, the password above all, it takes
+from a service file, from PGPASSFILE or from the environment.
 """
 
 from __future__ import annotations

@@ -27,6 +27,7 @@ KINDS: Final = (
     RecoveryKind.UNCOORDINATED,
     RecoveryKind.COMMUNICATION_INDUCED,
     RecoveryKind.EAGER,
+    RecoveryKind.EVENT_LOG,
     RecoveryKind.BATCH,
 )
 RUNS: Final = {**{kind.value: partial(run_rolled_back, kind) for kind in KINDS}, "mixed": run_mixed}

@@ -12,6 +12,7 @@ from planted_coordinated import COORDINATED
 from planted_counters import COUNTERS
 from planted_disks import DISKS
 from planted_eager import EAGER
+from planted_event_log import EVENT_LOG
 from planted_event_time import EVENT_TIME
 from planted_fan_out import FAN_OUT
 from planted_fencing import FENCING
@@ -65,6 +66,7 @@ PLANTED = {
     **AGAIN,
     **INDUCED,
     **UNALIGNED,
+    **EVENT_LOG,
 }
 
 

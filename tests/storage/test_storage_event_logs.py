@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
+from postgres_server import PostgresServer, postgres_server, why_not
 
-from clonos.errors import SnapshotCorrupt, StorageUnavailable
+from clonos.errors import ConfigurationError, SnapshotCorrupt, StorageUnavailable
 from clonos.protocol.fence import LOWEST_FENCE, Fence
 from clonos.protocol.ids import Epoch, OutputNumber
 from clonos.protocol.line.snapshot_name import SnapshotName, superseded
 from clonos.storage import event_logs, increment
 from clonos.storage.event_files import EventFiles
 from clonos.storage.event_logs import Transaction, entries, entry
+from clonos.storage.event_medium import EventMedium
+from clonos.storage.event_tables import TABLE, EventTables, checked_url
 from clonos.storage.increment import Increment
 from clonos.storage.keyed_state import KeyedState
 from clonos.storage.manifest import Manifest
@@ -28,16 +34,20 @@ EPOCH = Epoch(0)
 KEYS = [b"k%d" % number for number in range(9)]
 
 
+def beside(base: Path) -> EventFiles:
+    return EventFiles(str(base / "root" / "events"))
+
+
 class Instance:
     """Its state, timers and log of what was sent, and its checkpoints."""
 
-    def __init__(self, base: Path, fence: int) -> None:
+    def __init__(self, base: Path, fence: int, medium: Callable[[Path], EventMedium] = beside) -> None:
         self.base, self.fence = base, fence
         self.store = SnapshotStore(
             str(base / "root"),
             fence=Fence.of(fence),
             pending=str(base / "pending"),
-            events=EventFiles(str(base / "root" / "events")),
+            events=medium(base),
             appends=True,
         )
         self.opened: KeyedState | None = None
@@ -92,27 +102,50 @@ class Instance:
         self.state.close()
 
 
-def looking(base: Path) -> SnapshotStore:
+def looking(base: Path, medium: Callable[[Path], EventMedium] = beside) -> SnapshotStore:
     """As the driver does."""
-    events = EventFiles(str(base / "root" / "events"))
-    return SnapshotStore(str(base / "root"), fence=LOWEST_FENCE, pending=None, events=events)
+    return SnapshotStore(str(base / "root"), fence=LOWEST_FENCE, pending=None, events=medium(base))
 
 
 def logs(base: Path) -> list[Path]:
     return sorted((base / "root" / "events").glob("*"))
 
 
-@pytest.mark.parametrize("seed", range(16))
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    reason = why_not()
+    if reason:
+        pytest.skip(reason)
+    with postgres_server() as running:
+        yield running
+
+
+@pytest.fixture
+def tables(server: PostgresServer) -> Callable[..., EventTables]:
+    url = checked_url(server.fresh_database())
+    EventTables(url, "").create()
+    return partial(EventTables, url)
+
+
+@pytest.fixture(params=[pytest.param("postgres", marks=pytest.mark.postgres), "files"])
+def medium(request: pytest.FixtureRequest) -> Callable[[Path], EventMedium]:
+    if request.param == "files":
+        return beside
+    tables: Callable[..., EventTables] = request.getfixturevalue("tables")
+    return lambda base: tables("checkpoint/2/0")
+
+
+@pytest.mark.parametrize("seed", range(6))
 def test_every_checkpoint_is_begun_with_as_it_was(
-    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch, medium: Callable[[Path], EventMedium]
 ) -> None:
     """By replacements of replacements, with whole ones in between, and each that counts, not only the last."""
     monkeypatch.setattr(increment, "_MOST_LOGGED_BYTES", 20_000)
     monkeypatch.setattr(event_logs, "MOST_TRANSACTIONS", 7)
     rng, sequence, whole, contents = Random(seed), 0, 0, {}
-    reader = looking(tmp_path)
+    reader = looking(tmp_path, medium)
     for fence in range(1, 6):
-        instance = Instance(tmp_path, fence)
+        instance = Instance(tmp_path, fence, medium)
         found = instance.begin()
         if contents:
             assert found is not None and found.sequence == sequence - 1
@@ -136,7 +169,7 @@ def test_every_checkpoint_is_begun_with_as_it_was(
             assert list(SentRows(state).since(OutputNumber(0))) == contents[name][-1]
             state.close()
     assert 5 <= whole < sequence
-    assert len(logs(tmp_path)) < 6
+    assert 0 < len(medium(tmp_path).logs()) < 6
 
 
 def test_the_end_of_an_epoch_ends_its_logs_when_it_is_forgotten(tmp_path: Path) -> None:
@@ -161,6 +194,111 @@ def test_what_another_attempt_left_of_an_epoch_that_is_run_again_goes(tmp_path: 
     first.close()
     second.store.discard_from(EPOCH)
     assert not logs(tmp_path) and not second.store.manifests() and not looking(tmp_path).manifests()
+
+
+def test_media_do_the_same(tmp_path: Path, medium: Callable[[Path], EventMedium]) -> None:
+    first, second = medium(tmp_path), medium(tmp_path)
+    assert first.logs() == {}
+    for act in (lambda: first.read("log", 0), lambda: EventFiles(str(tmp_path)).sync("log")):
+        with pytest.raises(FileNotFoundError):
+            act()
+    first.append("log", 0, b"first")
+    first.append("log", 5, b"secnd")
+    first.append("log", 5, b"second")  # said again
+    first.append("other", 0, b"x")
+    assert second.logs() == {"log": 11, "other": 1}
+    assert (second.read("log", 0), second.read("log", 5), second.read("log", 11)) == (
+        b"firstsecond",
+        b"second",
+        b"",
+    )
+    second.sync("log")
+    second.delete("log")
+    second.delete("log")
+    assert first.logs() == {"other": 1}
+    first.append("next", 0, b"y")
+    assert second.read("next", 0) == b"y"
+
+
+@pytest.mark.postgres
+def test_owners_have_logs_of_their_own_and_a_row_that_is_lost_ends_one(
+    tables: Callable[..., EventTables],
+) -> None:
+    one, other = tables("a/2/0"), tables("a/2/1")
+    for at in range(3):
+        one.append("log", at, b"x")
+    other.append("log", 0, b"other")
+    assert other.read("log", 0) == b"other"
+    one._run(
+        "removing", lambda connection: connection.execute(sa.delete(TABLE).where(TABLE.c.starts_at == 1))
+    )
+    assert one.read("log", 0) == b"x"
+    one.delete("log")
+    assert other.logs() == {"log": 5}
+
+
+@pytest.mark.postgres
+def test_a_database_that_is_away_is_waited_for(tmp_path: Path) -> None:
+    if reason := why_not():
+        pytest.skip(reason)
+    with postgres_server() as mortal:
+        url = checked_url(mortal.fresh_database())
+        EventTables(url, "").create()
+        instance = Instance(tmp_path, 1, lambda base: EventTables(url, "a"))
+        instance.begin()
+        instance.take(0)
+        mortal.crash()
+        with pytest.raises(StorageUnavailable, match=r"writing .* failed"):
+            EventTables(url, "a", patience=0.1).append("log", 0, b"")
+        returns = threading.Timer(0.5, mortal.start)
+        returns.start()
+        instance.state.put(b"key", 1)
+        instance.take(1)
+        returns.join()
+        instance.close()
+        second = Instance(tmp_path, 2, lambda base: EventTables(url, "a"))
+        assert second.begin() is not None
+        assert second.state.get(b"key") == 1
+        second.close()
+
+
+@pytest.mark.postgres
+def test_a_user_who_may_not_write_is_told_what_it_takes(tables: Callable[..., EventTables]) -> None:
+    root = tables("a")
+    for said in ("CREATE ROLE guest LOGIN", "GRANT SELECT ON clonos_events TO guest"):
+        root._run("granting", lambda connection, said=said: connection.exec_driver_sql(said))  # type: ignore[misc]
+    url = root._url.set(username="guest", drivername="postgresql").render_as_string()
+    guest = EventTables(url, "a")
+    assert guest.logs() == {}
+    with pytest.raises(
+        ConfigurationError, match=r"permission denied.*SELECT, INSERT, UPDATE and DELETE on table"
+    ):
+        guest.append("log", 0, b"x")
+    root._run(
+        "granting", lambda connection: connection.exec_driver_sql("GRANT ALL ON clonos_events TO guest")
+    )
+    guest.append("log", 0, b"x")  # as the hint says
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("postgresql://me:secret@host/db", "has a password"),
+        ("postgresql://me@host/db?password=secret", "has a password"),
+        ("mysql://host/db", "names 'mysql'"),
+        ("sqlite:///file", "names 'sqlite'"),
+        ("nonsense", "is no URL of a database"),
+    ],
+)
+def test_a_url_that_will_not_do_is_refused(url: str, said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said) as caught:
+        checked_url(url)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["postgres://me@host/db", "postgresql+psycopg://me@host/db"])
+def test_ways_to_write_a_url_are_one(url: str) -> None:
+    assert checked_url(url) == "postgresql://me@host/db"
 
 
 @pytest.mark.parametrize("cut", [1, 9, 11, 200])

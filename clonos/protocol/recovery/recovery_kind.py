@@ -53,7 +53,7 @@ class RecoveryKind(Enum):
     def replaces(self) -> bool:
         """Whether a lost process is replaced, and nothing that others have of it is undone. So output may be seen at
         once."""
-        return self is RecoveryKind.CAUSAL or self.sends_late
+        return self in (RecoveryKind.CAUSAL, RecoveryKind.EAGER, RecoveryKind.EVENT_LOG)
 
     @property
     def checkpoints_alone(self) -> bool:
