@@ -75,7 +75,11 @@ class EventTables:
         self._owner = owner
         self._patience = patience
         self._engine = sa.create_engine(
-            self._url, poolclass=sa.pool.NullPool, hide_parameters=True, connect_args=_REACHES
+            self._url,
+            poolclass=sa.pool.NullPool,
+            pool_reset_on_return=None,  # no transaction outlives a call
+            hide_parameters=True,
+            connect_args=_REACHES,
         )
         self._lock = threading.Lock()
         self._connection: Connection | None = None
