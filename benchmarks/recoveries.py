@@ -10,6 +10,7 @@ A chain of keyed operators with state in real time. Each recovery takes its turn
 a failure its output is wrong, so it has none.
 
     python benchmarks/recoveries.py [--rows 200000] [--rate 500] [--seconds 20] [--rounds 3] [--interval 1s]
+        [--postgres postgresql://user@host/database]    for a side that has its logs of events there
 """
 
 from __future__ import annotations
@@ -33,10 +34,11 @@ from sustained import CHAIN, count
 import clonos
 from clonos.sources.log_writer import LogWriter
 
-SIDES = {
+SIDES: dict[str, dict[str, str]] = {
     "none": {"recording": "false"},
     "causal": {},
     "eager": {"recovery": "eager"},
+    "event_log": {"recovery": "event_log"},
     "coordinated": {"recovery": "coordinated"},
     "unaligned": {"recovery": "unaligned"},
     "uncoordinated": {"recovery": "uncoordinated"},
@@ -181,12 +183,17 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--interval", default="1s")
+    parser.add_argument("--postgres", metavar="URL", help="adds event_log_postgres to the sides")
     parser.add_argument("--sides", default=",".join(SIDES), help="none among them")
     options = parser.parse_args()
     from clonos.tools.bench.side import session
 
     spark = session(24)
-    sides = {side: Found() for side in options.sides.split(",")}
+    names = options.sides.split(",")
+    if options.postgres:
+        SIDES["event_log_postgres"] = {"recovery": "event_log", "events.url": options.postgres}
+        names.append("event_log_postgres")
+    sides = {side: Found() for side in names}
     with tempfile.TemporaryDirectory(prefix="clonos-bench-") as folder:
         log = Path(folder, "log")
         hop_cost.fill(log, options.rows)
