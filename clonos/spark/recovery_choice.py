@@ -130,10 +130,15 @@ def _check_own(recovery: RecoveryKind, node: OperatorPlan, *, realtime: bool) ->
             hint=f"Leave recovery={own.value!r} out, or call .trigger(realTime=...)",
         )
     if own is not recovery and not (own.mixes and recovery.mixes):
-        for_all = "uncoordinated, eager or batch" if own.mixes else f"{own.value} and leave recovery= out"
+        for_all = (
+            "uncoordinated, eager, event_log or batch"
+            if own.mixes
+            else f"{own.value} and leave recovery= out"
+        )
         raise QueryDefinitionError(
             f"operator {node.binding.name!r} has recovery={own.value!r} in a query of spark.clonos.recovery="
-            f"{recovery.value}: in one query there may be eager, uncoordinated and batch ones, or one recovery alone",
+            f"{recovery.value}: in one query there may be eager, event_log, uncoordinated and batch ones, or one "
+            "recovery alone",
             hint=f"Set spark.clonos.recovery to {for_all}, or leave recovery={own.value!r} out",
         )
 

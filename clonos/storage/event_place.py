@@ -1,13 +1,16 @@
 """Where the logs of events of a query are kept, which its checkpoint says for as long as there is one.
 
-    <checkpoint>/clonos/events.json    sealed (`storage.sealed`): url, or "" for files beside the checkpoint; owner
+    <checkpoint>/clonos/events.json    sealed (`storage.sealed`): url, or "" for files beside the checkpoint; owner;
+                                       checkpoint, where it is itself
     <checkpoint>/clonos/state/<node>/<instance>/events/<log>
 
-`owner` is drawn once, so that no other checkpoint has the same rows of a database.
+Rows of a database are those of an `owner`, which is drawn once for a checkpoint. A copy of it draws another one: of two
+that go on, neither may take what the other one has done for its own. So what a copy begins with is in its files.
 """
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import Final
 from uuid import uuid4
@@ -20,6 +23,7 @@ from clonos.storage.event_medium import EventMedium
 from clonos.storage.folder import Folder, resolve
 from clonos.storage.sealed import sealed, unsealed
 
+LOG = logging.getLogger("clonos")
 _FILE: Final = "events.json"
 
 
@@ -31,6 +35,7 @@ class EventPlace:
     url: str
     owner: str
     files: str | None
+    checkpoint: str = ""
 
     @classmethod
     def of(cls, checkpoint: str) -> EventPlace:
@@ -39,8 +44,8 @@ class EventPlace:
         try:
             said = unsealed(folder.read(_FILE), folder.path(_FILE))
         except FileNotFoundError:
-            said = {"url": "", "owner": ""}
-        return cls(said["url"], said["owner"], folder.local)
+            said = {"url": "", "owner": "", "checkpoint": ""}
+        return cls(said["url"], said["owner"], folder.local, said["checkpoint"])
 
     def medium(self, origin: Origin) -> EventMedium | None:
         """Of one instance. One that has none is never looked for: no file is where there can be no files."""
@@ -76,16 +81,23 @@ def keep_place(checkpoint: str, url: str) -> EventPlace:
         from clonos.storage.event_tables import EventTables
 
         EventTables(url, "").create()
-    if not kept.owner:
-        folder.write(_FILE, sealed({"url": url, "owner": str(uuid4())}))
-        kept = EventPlace.of(checkpoint)
-    if kept.url != url:
+    if kept.owner and kept.url != url:
         raise CheckpointMismatch(
             f"the checkpoint has its logs of events in {kept.url or 'files beside it'}, and "
             f"spark.clonos.events.url says {url or 'nothing'}",
             hint="Set it as it was, or begin anew with a new checkpointLocation and a new sink",
         )
-    return kept
+    here = folder.identity(checkpoint)
+    if kept.owner and kept.checkpoint != here and url:
+        LOG.warning(
+            "the checkpoint in %s is a copy of the one in %s, or was moved: of what the database has of an open epoch "
+            "it takes nothing",
+            here,
+            kept.checkpoint,
+        )
+    if kept.checkpoint != here:
+        folder.write(_FILE, sealed({"url": url, "owner": str(uuid4()), "checkpoint": here}))
+    return EventPlace.of(checkpoint)
 
 
 def _folder(checkpoint: str) -> Folder:

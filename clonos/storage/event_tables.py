@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.engine import URL, Connection, make_url
 
-from clonos.errors import ConfigurationError, StorageUnavailable
+from clonos.errors import CheckpointMismatch, ConfigurationError, StorageUnavailable
 
 _METADATA: Final = sa.MetaData()
 TABLE: Final = sa.Table(
@@ -121,11 +121,17 @@ class EventTables:
 
     def append(self, log: str, at: int, data: bytes) -> None:
         row = {"owner": self._owner, "log": log, "starts_at": at, "entry": data}
-        said = insert(TABLE).values(row)
-        said = said.on_conflict_do_update(
-            index_elements=["owner", "log", "starts_at"], set_={"entry": said.excluded.entry}
-        )
-        self._run("writing", lambda connection: connection.execute(said))
+        added = insert(TABLE).values(row)
+        or_there = added.on_conflict_do_update(
+            index_elements=["owner", "log", "starts_at"],
+            set_={"entry": added.excluded.entry},
+            where=TABLE.c.entry == added.excluded.entry,
+        ).returning(TABLE.c.starts_at)
+        if self._run("writing", lambda connection: connection.execute(or_there).first()) is None:
+            raise CheckpointMismatch(
+                f"{self}/{log} has something else at {at}, which this process has not written",
+                hint="Another query has this checkpoint; see that only one runs",
+            )
 
     def sync(self, log: str) -> None:
         """What has been committed is durable."""

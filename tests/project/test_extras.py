@@ -88,6 +88,7 @@ def test_every_module_but_those_of_some_sinks_and_stores_and_the_flights_can_be_
         "clonos.sinks.redis_",
         "clonos.sinks.delta_",
         "clonos.storage.object_conditions",
+        "clonos.storage.event_tables",
         "clonos.storage.object_prefix",
         "clonos.sinks.iceberg_",
         "clonos.sinks.object_",

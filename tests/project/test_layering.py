@@ -71,8 +71,9 @@ RULES = {
     "clonos.storage.embedded_log": rule("clonos.errors clonos.storage.durable_files", banned=" ".join(HEAVY)),
     "clonos.storage.object_answers": rule("", banned=" ".join(HEAVY)),
     "clonos.storage.object_conditions": rule("", banned=" ".join(HEAVY)),
+    "clonos.storage.event_tables": rule("clonos.errors", banned="pyspark py4j grpc rocksdict pandas"),
     "clonos.storage": rule(
-        f"{LOWER} clonos.values clonos.extras clonos.storage.durable_files clonos.storage.location "
+        f"{LOWER} clonos.values clonos.extras clonos.storage.event_tables clonos.storage.durable_files clonos.storage.location "
         "clonos.storage.object_answers clonos.storage.object_conditions",
         banned="pyspark py4j grpc sqlalchemy pandas",
     ),

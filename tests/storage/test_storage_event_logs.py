@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -14,14 +15,15 @@ import pytest
 import sqlalchemy as sa
 from postgres_server import PostgresServer, postgres_server, why_not
 
-from clonos.errors import ConfigurationError, SnapshotCorrupt, StorageUnavailable
+from clonos.errors import CheckpointMismatch, ConfigurationError, SnapshotCorrupt, StorageUnavailable
 from clonos.protocol.fence import LOWEST_FENCE, Fence
-from clonos.protocol.ids import Epoch, OutputNumber
+from clonos.protocol.ids import Epoch, InstanceId, NodeId, Origin, OutputNumber
 from clonos.protocol.line.snapshot_name import SnapshotName, superseded
 from clonos.storage import event_logs, increment
 from clonos.storage.event_files import EventFiles
 from clonos.storage.event_logs import Transaction, entries, entry
 from clonos.storage.event_medium import EventMedium
+from clonos.storage.event_place import EventPlace, keep_place
 from clonos.storage.event_tables import TABLE, EventTables, checked_url
 from clonos.storage.increment import Increment
 from clonos.storage.keyed_state import KeyedState
@@ -203,7 +205,7 @@ def test_media_do_the_same(tmp_path: Path, medium: Callable[[Path], EventMedium]
         with pytest.raises(FileNotFoundError):
             act()
     first.append("log", 0, b"first")
-    first.append("log", 5, b"secnd")
+    first.append("log", 5, b"second")
     first.append("log", 5, b"second")  # said again
     first.append("other", 0, b"x")
     assert second.logs() == {"log": 11, "other": 1}
@@ -235,6 +237,33 @@ def test_owners_have_logs_of_their_own_and_a_row_that_is_lost_ends_one(
     assert one.read("log", 0) == b"x"
     one.delete("log")
     assert other.logs() == {"log": 5}
+
+
+@pytest.mark.postgres
+def test_two_that_write_one_log_are_found_out(tables: Callable[..., EventTables]) -> None:
+    one, other = tables("a"), tables("a")
+    one.append("log", 0, b"one")
+    with pytest.raises(CheckpointMismatch, match="which this process has not written"):
+        other.append("log", 0, b"two")
+    assert one.read("log", 0) == b"one"
+
+
+@pytest.mark.postgres
+def test_a_copy_of_a_checkpoint_has_logs_of_its_own(
+    tmp_path: Path, tables: Callable[..., EventTables], caplog: pytest.LogCaptureFixture
+) -> None:
+    url, origin = checked_url(tables.args[0]), Origin(NodeId(2), InstanceId(0))  # type: ignore[attr-defined]
+    original = keep_place(str(tmp_path / "original"), url)
+    assert keep_place(str(tmp_path / "original"), url) == original and not caplog.text
+    own = original.medium(origin)
+    assert own is not None
+    own.append("log", 0, b"x")
+    shutil.copytree(tmp_path / "original", tmp_path / "copy")
+    copied = EventPlace.of(str(tmp_path / "copy"))
+    assert copied.owner == original.owner
+    other = keep_place(str(tmp_path / "copy"), url).medium(origin)
+    assert other is not None and other.logs() == {} and "is a copy of the one in" in caplog.text
+    assert keep_place(str(tmp_path / "original"), url) == original
 
 
 @pytest.mark.postgres

@@ -139,6 +139,7 @@ class Instance:
         self._services = services
         self._ports = ports
         self._realtime = False
+        self._recording = config.recording
 
     # ---------------------------------------------------------------- life
 
@@ -163,7 +164,7 @@ class Instance:
                 raise self._boundary.gathered_records_lost()
             self._gate.restore(snapshot, self._event_clock())
             self._boundary.restore(snapshot)
-            self._runner.restore(snapshot)
+            self._runner.restore(snapshot, self._ports.entropy)
             self._output.restore(snapshot)
             self._output_watermarks.restore(snapshot.output_watermarks)
             self._place.epoch = snapshot.epoch
@@ -276,7 +277,7 @@ class Instance:
             log_offset=self._log.end,
             epoch_log_offset=self._log.epoch_start,
             boundary=self._boundary.last,
-            random_state=self._services.random.getstate(),
+            random_state=self._services.random.getstate() if self._recording else None,
             watermark=self._services.watermark,
             pending=self._gate.waiting.records,
             sent=dict(self._output.sent),

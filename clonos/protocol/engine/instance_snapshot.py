@@ -28,7 +28,7 @@ class InstanceSnapshot:
     log_offset: LogOffset
     epoch_log_offset: LogOffset  # where the epoch that this snapshot belongs to began
     boundary: Epoch
-    random_state: tuple[Any, ...]
+    random_state: tuple[Any, ...] | None  # None where no step is ever repeated: another process draws anew
     watermark: int | None
     pending: list[tuple[int, int, Row]] = field(default_factory=list)  # channel, position, row
     sent: dict[int, OutputNumber] = field(default_factory=dict)  # by destination, the last row's number

@@ -55,8 +55,11 @@ class OperatorRunner:
         self.gathered = False
         self.records_watermarks = records_watermarks
 
-    def restore(self, snapshot: InstanceSnapshot) -> None:
-        self._services.random.setstate(snapshot.random_state)
+    def restore(self, snapshot: InstanceSnapshot, seed: Callable[[], int]) -> None:
+        if snapshot.random_state is not None:
+            self._services.random.setstate(snapshot.random_state)
+        else:
+            self._services.random.seed(seed())
         self._services.watermark = snapshot.watermark
         self._services.epoch_watermark, self.gathered = snapshot.epoch_watermark, snapshot.gathered
         self.records_watermarks = snapshot.records_watermarks

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Generic, TypeVar
 
-from clonos.errors import ClonosError
 from clonos.protocol.engine.instance import InstanceSnapshot
 from clonos.protocol.ids import Epoch, LogOffset, Origin, OutputNumber
 from clonos.protocol.line.snapshot_name import Since, SnapshotName
@@ -43,7 +42,7 @@ class SnapshotStored:
     """A snapshot that was stored in the background is durable, unless there is an `error`; `cost` is the processor time
     that it took, in seconds."""
 
-    error: ClonosError | None = None
+    error: Exception | None = None
     cost: float = 0.0
 
 

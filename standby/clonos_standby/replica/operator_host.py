@@ -89,7 +89,7 @@ from clonos_standby.replica.instance_config import instance_config, keys_of, sna
 from clonos_standby.replica.outcomes import Outcomes
 from clonos_standby.replica.progress import Recovery
 from clonos_standby.replica.sent_frames import SentFrames
-from clonos_standby.replica.snapshot_upload import Upload
+from clonos_standby.replica.snapshot_upload import Upload, Uploads
 from clonos_standby.replica.watchdog import Watchdog
 from clonos_standby.server.crash_mark_file import CrashMarkFile
 from clonos_standby.server.log import log
@@ -126,6 +126,7 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
         self._reading: SnapshotStore | None = None
+        self._uploads = Uploads(self._wake_write)
         self._upload: Upload | None = None
         self._recovery: Recovery | None = None
         self.recovered: dict[str, Any] | None = None
@@ -542,7 +543,7 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
         yield from ()
 
     def store_in_background(self, pending: PendingSnapshot) -> None:
-        self._upload = Upload(self._snapshots, pending, self._wake_write)
+        self._upload = self._uploads.begin(self._snapshots, pending)
 
     def await_stored(self) -> Steps:
         yield from ()

@@ -19,14 +19,15 @@ from clonos.values import state_codec as values
 
 VERSION = 3
 _WITH_CHANNEL_STATE = 4  # which is passed over by no reader that does not know it
-_READ = (2, VERSION, _WITH_CHANNEL_STATE)  # before 3, rows that waited had no rows inside
+_WITHOUT_RANDOM = 5  # which may have channels' states, too
+_READ = (2, VERSION, _WITH_CHANNEL_STATE, _WITHOUT_RANDOM)  # before 3, rows that waited had no rows inside
 
 
 def encode(snapshot: InstanceSnapshot, *, acked_input: int = 0) -> bytes:
     """`acked_input` is the last bundle of the task attempt that the snapshot covers."""
     return values.encode(
         {
-            "version": _WITH_CHANNEL_STATE if snapshot.channel_state else VERSION,
+            "version": _version_for(snapshot),
             "epoch": snapshot.epoch,
             "taken": acked_input,
             "covered": snapshot.covered,
@@ -34,7 +35,7 @@ def encode(snapshot: InstanceSnapshot, *, acked_input: int = 0) -> bytes:
             "log_offset": snapshot.log_offset,
             "epoch_log_offset": snapshot.epoch_log_offset,
             "boundary": snapshot.boundary,
-            "random": [snapshot.random_state[0], list(snapshot.random_state[1]), snapshot.random_state[2]],
+            "random": _kept_random(snapshot.random_state),
             "watermark": snapshot.watermark,
             "pending": _records(snapshot.pending),
             "reached": snapshot.reached,
@@ -61,6 +62,26 @@ def encode(snapshot: InstanceSnapshot, *, acked_input: int = 0) -> bytes:
     )
 
 
+def _version_for(snapshot: InstanceSnapshot) -> int:
+    if snapshot.random_state is None:
+        return _WITHOUT_RANDOM
+    return _WITH_CHANNEL_STATE if snapshot.channel_state else VERSION
+
+
+def _kept_random(state: tuple[Any, ...] | None) -> list[Any] | None:
+    if state is None:
+        return None
+    kind, words, gauss = state
+    return [kind, list(words), gauss]
+
+
+def _read_random(said: list[Any] | None) -> tuple[Any, ...] | None:
+    if said is None:
+        return None
+    kind, words, gauss = said
+    return kind, tuple(words), gauss
+
+
 def kept_records(records: Bundle) -> bytes:
     """Of a channel's state."""
     channels, positions = numbers_of(records.channels), numbers_of(records.positions)
@@ -75,7 +96,6 @@ def decode(raw: bytes, row_class: Callable[[int], type]) -> InstanceSnapshot:
     """`row_class` is that of the records of a channel. Raises SnapshotCorrupt."""
     try:
         said = _said(raw)
-        kind, words, gauss = said["random"]
         return InstanceSnapshot(
             epoch=Epoch(said["epoch"]),
             covered=said["covered"],
@@ -83,7 +103,7 @@ def decode(raw: bytes, row_class: Callable[[int], type]) -> InstanceSnapshot:
             log_offset=_log_offset(said),
             epoch_log_offset=LogOffset(said["epoch_log_offset"]),
             boundary=Epoch(said["boundary"]),
-            random_state=(kind, tuple(words), gauss),
+            random_state=_read_random(said["random"]),
             watermark=said["watermark"],
             pending=[
                 (channel, position, tuple.__new__(row_class(channel), map(read_value, row)))

@@ -1,31 +1,59 @@
-"""A snapshot that is stored in the background, while its instance goes on."""
+"""Snapshots that are stored in the background, while their instance goes on."""
 
 from __future__ import annotations
 
 import os
 import threading
 import time
+from queue import SimpleQueue
 
-from clonos.errors import ClonosError
 from clonos.storage.snapshots import PendingSnapshot, SnapshotStore
 
 
-class Upload(threading.Thread):
+class Upload:
     """A snapshot on its way to checkpoint storage."""
 
-    def __init__(self, store: SnapshotStore, pending: PendingSnapshot, wake: int) -> None:
-        super().__init__(name="snapshot", daemon=True)
+    def __init__(self, store: SnapshotStore, pending: PendingSnapshot) -> None:
         self._store = store
         self._pending = pending
-        self._wake = wake
-        self.error: ClonosError | None = None
-        self.cost = 0.0
-        self.start()
+        self._ended = threading.Event()
+        self.error: Exception | None = None
+        self.cost = 0.0  # processor time, in seconds
 
-    def run(self) -> None:
+    def carry_out(self) -> None:
+        began = time.thread_time()
         try:
             self._store.finish(self._pending)
-        except ClonosError as error:
+        except Exception as error:  # the instance's thread raises it
             self.error = error
-        self.cost = time.thread_time()
-        os.write(self._wake, b"x")
+        self.cost = time.thread_time() - began
+        self._ended.set()
+
+    def join(self) -> None:
+        """Returns when it has ended."""
+        self._ended.wait()
+
+
+class Uploads:
+    """Carries them out one after the other, in a thread of its own, which begins with the first: where checkpoints
+    follow each other without a pause, a thread for each costs more than to store it. `wake` is written to when one has
+    ended."""
+
+    def __init__(self, wake: int) -> None:
+        self._wake = wake
+        self._due: SimpleQueue[Upload] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def begin(self, store: SnapshotStore, pending: PendingSnapshot) -> Upload:
+        """It is stored from now on."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="snapshots", daemon=True)
+            self._thread.start()
+        upload = Upload(store, pending)
+        self._due.put(upload)
+        return upload
+
+    def _run(self) -> None:
+        while True:
+            self._due.get().carry_out()
+            os.write(self._wake, b"x")
