@@ -73,8 +73,8 @@ RULES = {
     "clonos.storage.object_conditions": rule("", banned=" ".join(HEAVY)),
     "clonos.storage.event_tables": rule("clonos.errors", banned="pyspark py4j grpc rocksdict pandas"),
     "clonos.storage": rule(
-        f"{LOWER} clonos.values clonos.extras clonos.storage.event_tables clonos.storage.durable_files clonos.storage.location "
-        "clonos.storage.object_answers clonos.storage.object_conditions",
+        f"{LOWER} clonos.values clonos.extras clonos.storage.durable_files clonos.storage.location "
+        "clonos.storage.event_tables clonos.storage.object_answers clonos.storage.object_conditions",
         banned="pyspark py4j grpc sqlalchemy pandas",
     ),
     "clonos.wire": rule(LOWER, banned="pyspark py4j rocksdict sqlalchemy pandas"),
