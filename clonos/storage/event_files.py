@@ -35,11 +35,11 @@ class EventFiles:
             except FileNotFoundError:
                 return {}
 
-    def read(self, log: str, at: int) -> bytes:
+    def read(self, log: str, at: int, upto: int | None = None) -> bytes:
         path = self._path(log)
         with self._looking("reading", path), open(path, "rb") as source:
             source.seek(at)
-            return source.read()
+            return source.read() if upto is None else source.read(upto - at)
 
     def append(self, log: str, at: int, data: bytes) -> None:
         path = self._path(log)

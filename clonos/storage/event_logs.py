@@ -106,6 +106,7 @@ class _Log:
     base: Manifest | None = None
     read: int = 0
     damage: str = ""
+    places: dict[SnapshotName, tuple[int, int]] = field(default_factory=dict)  # where entries begin and end
 
 
 @dataclass(slots=True)
@@ -157,8 +158,14 @@ class EventLogs:
     def meta(self, name: SnapshotName) -> bytes | None:
         """What the instance has said of itself with it, None as in `read`."""
         log = self._known.log_of(name)
-        found = self._transactions(log) if log is not None else iter(())
-        return next((each.meta for each in found if each.name == name), None)
+        if log is None:
+            return None
+        where = f"{self._medium}/{log}"
+        try:
+            raw = self._medium.read(log, *self._logs[log].places[name])
+        except FileNotFoundError:
+            return None
+        return next((_transaction(body, where).meta for body, _ in entries(raw, where)), None)
 
     @property
     def is_full(self) -> bool:
@@ -176,8 +183,9 @@ class EventLogs:
             writing = self._writing = _Writing(log, base, len(head))
         data = entry(transaction.to_bytes())
         self._medium.append(log, writing.end, data)
-        writing.end += len(data)
+        begins, writing.end = writing.end, writing.end + len(data)
         self._logs[log].read = writing.end
+        self._logs[log].places[transaction.name] = begins, writing.end
         writing.files.append(transaction.file(len(writing.files)))
         self._known.add(log, [transaction.name])
         return _checkpoint(base, transaction, writing.files)
@@ -223,6 +231,7 @@ class EventLogs:
                     known.base = Manifest.from_bytes(body, where)
                 else:
                     names.append(_transaction(body, where).name)
+                    known.places[names[-1]] = known.read, begins + end
                 known.read = begins + end
         except FileNotFoundError:
             self._forget(log)
@@ -235,7 +244,7 @@ class EventLogs:
     def _transactions(self, log: LogName) -> Iterator[Transaction]:
         where = f"{self._medium}/{log}"
         try:
-            data = self._medium.read(log, 0)[: self._logs[log].read]
+            data = self._medium.read(log, 0, self._logs[log].read)
         except FileNotFoundError:
             return
         for number, (body, _) in enumerate(entries(data, where)):

@@ -14,9 +14,9 @@ class EventMedium(Protocol):
         """The logs that there are, with how many bytes each has."""
         ...
 
-    def read(self, log: str, at: int) -> bytes:
-        """Everything from there on. What was about to be written when a process or a machine died may be there in part.
-        `FileNotFoundError` where there is no such log any more."""
+    def read(self, log: str, at: int, upto: int | None = None) -> bytes:
+        """From there on, to where an entry ends, or to the end: there what was being written when a process or a
+        machine died may be in part. `FileNotFoundError` where there is no such log any more."""
         ...
 
     def append(self, log: str, at: int, data: bytes) -> None:

@@ -102,12 +102,15 @@ class EventTables:
             self._run("listing", lambda connection: [(log, end) for log, end in connection.execute(asked)])
         )
 
-    def read(self, log: str, at: int) -> bytes:
+    def read(self, log: str, at: int, upto: int | None = None) -> bytes:
         own = sa.and_(TABLE.c.owner == self._owner, TABLE.c.log == log)
-        asked = sa.select(TABLE.c.starts_at, TABLE.c.entry).where(own).order_by(TABLE.c.starts_at)
+        asked = sa.select(TABLE.c.starts_at, TABLE.c.entry).where(own, TABLE.c.starts_at >= at)
+        asked = asked.order_by(TABLE.c.starts_at)
+        if upto is not None:
+            asked = asked.where(TABLE.c.starts_at < upto)
 
         def found(connection: Connection) -> list[Any]:
-            rows = list(connection.execute(asked.where(TABLE.c.starts_at >= at)))
+            rows = list(connection.execute(asked))
             if not rows and connection.execute(sa.select(TABLE.c.log).where(own).limit(1)).first() is None:
                 raise FileNotFoundError(f"{self}/{log}")
             return rows

@@ -214,6 +214,7 @@ def test_media_do_the_same(tmp_path: Path, medium: Callable[[Path], EventMedium]
         b"second",
         b"",
     )
+    assert (second.read("log", 0, 5), second.read("log", 5, 11)) == (b"first", b"second")
     second.sync("log")
     second.delete("log")
     second.delete("log")

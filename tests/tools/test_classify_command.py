@@ -23,6 +23,7 @@ import time
 import pandas as pd
 from pyspark.sql.streaming import StatefulProcessor
 
+import clonos
 from clonos.testing.driver import stream
 
 
@@ -37,6 +38,21 @@ def last(key, row, ctx):
 
 def clock(key, row, ctx):
     yield key[0], time.time_ns()
+
+
+@clonos.claim("deterministic")
+def clock_against_its_word(key, row, ctx):
+    yield key[0], time.time_ns()
+
+
+@clonos.claim("deterministic")
+def asks_sometimes(key, row, ctx):
+    yield key[0], ctx.now_us() if row.v % 2 else 0
+
+
+@clonos.claim("deterministic")
+def as_claimed(key, row, ctx):
+    yield key[0], row.v
 
 
 def first_of_set(key, row, ctx):
@@ -298,3 +314,17 @@ def test_the_program_finds_modules_of_the_current_directory(folder: Path, root: 
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["operator"] == "kept_operator"
+
+
+def test_a_function_that_claims_to_be_deterministic_is_taken_at_its_word(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert clonos_classify("as_claimed", *KEYED, *FEW) == 0
+    assert "CLAIMED" not in capsys.readouterr().out
+    assert clonos_classify("clock_against_its_word", *KEYED, *FEW) == 1
+    assert capsys.readouterr().out.endswith("\nCLAIMED, and not so: deterministic\n")
+    assert clonos_classify("asks_sometimes", *KEYED, *FEW) == 1
+    assert "asks for the time" in (text := capsys.readouterr().out)
+    assert text.endswith("\nCLAIMED, and not so: deterministic\n")
+    assert clonos_classify("clock_against_its_word", *KEYED, *FEW, "--json") == 1
+    assert json.loads(capsys.readouterr().out)["claimed"] == "deterministic"

@@ -61,6 +61,13 @@ class Classification:
     replay_example: Counterexample | None = None
     order_example: Counterexample | None = None
     bundles_example: Counterexample | None = None
+    claimed: Determinism = Determinism.RECORDED
+    """What its functions say of themselves."""
+
+    @property
+    def belies_claim(self) -> bool:
+        """Whether the operator was found to depend on more than its functions claim."""
+        return self.claimed is Determinism.DETERMINISTIC and self.determinism is not self.claimed
 
     @property
     def boundary_sensitive(self) -> bool | None:
@@ -104,6 +111,7 @@ class Classification:
             "seed": self.seed,
             "raised": list(self.raised),
             "determinism": self.determinism.value,
+            "claimed": self.claimed.value,
             "services": sorted(service.value for service in self.services),
             "order": None if self.order is None else ORDER_WORDS[self.order],
             "sequences_same": self.sequences_same,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import nullcontext
+from dataclasses import replace
 from random import Random
 from typing import Any, Final
 
@@ -15,7 +16,7 @@ from clonos.testing.classification.counterexample import Between, Counterexample
 from clonos.testing.classification.experiments import Experiments
 from clonos.testing.classification.laboratory import Laboratory
 from clonos.testing.classification.trials import Trials
-from clonos.testing.driver.operator_driver import node_of
+from clonos.testing.driver.operator_driver import claims_of, node_of
 from clonos_standby.cluster.spec import NodeSpec
 
 RUNS: Final = 50
@@ -60,7 +61,7 @@ def classify(
         for _ in range(runs):
             experiments.examine(trials.draw(choices), choices)
         experiments.repeat_elsewhere()
-    return _classified(node, experiments, runs, seed)
+    return replace(_classified(node, experiments, runs, seed), claimed=claims_of(operator))
 
 
 def _in_columns(row: Any, names: list[str]) -> tuple[Any, ...]:

@@ -27,7 +27,7 @@ from clonos.protocol.ids import FIRST_EPOCH, LOG_BEGIN, NO_OUTPUT, epoch_after, 
 from clonos.protocol.recovery.causal.determinant_codec import decode_steps
 from clonos.protocol.recovery.causal.replayer import HINT
 from clonos.protocol.recovery.causal.services_used import services_used
-from clonos.protocol.recovery.dependence import Service
+from clonos.protocol.recovery.dependence import Determinism, Service
 from clonos.protocol.side_output import OutputName
 from clonos.spark.compile import Target, given_to, operator_spec
 from clonos.spark.derived_outputs import DerivedOf
@@ -336,11 +336,14 @@ def _remove(folder: Path, *, intercepted: bool) -> None:
         uninstall()
 
 
-def node_of(operator: CausalStream) -> tuple[NodeSpec, OutputName]:
-    """The operator as a replica is told of it, and which of its outputs the stream is of.
+def claims_of(operator: CausalStream) -> Determinism:
+    """What its functions say of themselves. Raises QueryDefinitionError."""
+    _, plan = _read_of(operator)
+    return plan.binding.claims
 
-    Raises QueryDefinitionError.
-    """
+
+def _read_of(operator: CausalStream) -> tuple[OperatorPlan | DerivedPlan, OperatorPlan]:
+    """What the stream is, and the operator that it is an output of."""
     plans = operator.plan if isinstance(operator, CausalStream) else ()
     read = plans[0] if len(plans) == 1 and isinstance(plans[0], OperatorPlan | DerivedPlan) else None
     plan = read.node if isinstance(read, DerivedPlan) else read
@@ -350,6 +353,15 @@ def node_of(operator: CausalStream) -> tuple[NodeSpec, OutputName]:
             hint='Define it on a stream without rows: OperatorDriver(stream("a int").map(fn, "b int", name="op")). '
             "Of several operators in a row, give each its own driver",
         )
+    return read, plan
+
+
+def node_of(operator: CausalStream) -> tuple[NodeSpec, OutputName]:
+    """The operator as a replica is told of it, and which of its outputs the stream is of.
+
+    Raises QueryDefinitionError.
+    """
+    read, plan = _read_of(operator)
     name, output = plan.binding.name, output_read(read)
     sides = [
         SideOutputPlan(plan, OutputName(side)) for side in plan.side_outputs if side != base_output(read)

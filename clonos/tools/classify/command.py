@@ -67,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0 where everything is so that is required."""
+    """0 where everything is so that is required, and that its functions claim."""
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())  # as `python -m` does
     rows = None if arguments.input is None else read_rows(arguments.input, arguments.schema)
@@ -99,4 +99,6 @@ def run(arguments: argparse.Namespace) -> int:
             print(line)
         for required in unmet:
             print(f"\nREQUIRED, and not so: {required}")
-    return 1 if unmet else 0
+        if found.belies_claim:
+            print(f"\nCLAIMED, and not so: {found.claimed.value}")
+    return 1 if unmet or found.belies_claim else 0

@@ -30,6 +30,7 @@ class LoggedCheckpoints:
     def __init__(self) -> None:
         self._logs: dict[LogName, list[SnapshotName]] = {}
         self._dropped: dict[LogName, set[SnapshotName]] = {}
+        self._log_of: dict[SnapshotName, LogName] = {}
 
     def __iter__(self) -> Iterator[SnapshotName]:
         """Those that count and have not been dropped."""
@@ -39,12 +40,14 @@ class LoggedCheckpoints:
 
     def add(self, log: LogName, names: Iterable[SnapshotName]) -> None:
         """Transactions were written to a log, behind those that are known."""
+        names = list(names)
         self._logs.setdefault(log, []).extend(names)
+        self._log_of.update(dict.fromkeys(names, log))
         self._dropped.setdefault(log, set())
 
     def log_of(self, name: SnapshotName) -> LogName | None:
         """In which it is."""
-        return next((log for log, names in self._logs.items() if name in names), None)
+        return self._log_of.get(name)
 
     def drop(self, names: Iterable[SnapshotName]) -> list[LogName]:
         """Nothing begins with these any more. The logs that may go, in which none is left that counts."""
@@ -55,5 +58,6 @@ class LoggedCheckpoints:
 
     def forget(self, log: LogName) -> None:
         """It is gone."""
-        self._logs.pop(log, None)
+        for name in self._logs.pop(log, ()):
+            del self._log_of[name]
         self._dropped.pop(log, None)
