@@ -17,6 +17,8 @@ from clonos.protocol.operator import Operator, Services
 from clonos.protocol.recovery.dependence import Determinism
 
 _MARK: Final = "__clonos_claim__"
+BELIED: Final = "claims to be deterministic, and asks for"
+"""As errors say it of a function."""
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -109,6 +111,6 @@ class _Refused:
 
 def _refuse(name: str, what: str) -> NoReturn:
     raise PurityError(
-        f"{name!r} claims to be deterministic, and asks for {what}",
+        f"{name!r} {BELIED} {what}",
         hint="Claim 'recorded', or nothing: what it asks ctx for is recorded",
     )

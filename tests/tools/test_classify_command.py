@@ -215,6 +215,7 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
         "seed": 0,
         "raised": [],
         "determinism": "deterministic",
+        "claimed": "recorded",
         "services": [],
         "order": "convergent",
         "sequences_same": False,

@@ -6,6 +6,7 @@ import enum
 from dataclasses import dataclass
 from typing import Any, Final
 
+from clonos.operators.claims import BELIED
 from clonos.protocol.recovery.dependence import (
     Dependence,
     Determinism,
@@ -67,7 +68,9 @@ class Classification:
     @property
     def belies_claim(self) -> bool:
         """Whether the operator was found to depend on more than its functions claim."""
-        return self.claimed is Determinism.DETERMINISTIC and self.determinism is not self.claimed
+        if self.claimed is not Determinism.DETERMINISTIC:
+            return False
+        return self.determinism is not self.claimed or any(BELIED in raised for raised in self.raised)
 
     @property
     def boundary_sensitive(self) -> bool | None:
