@@ -23,7 +23,7 @@ from clonos.storage import event_logs, increment
 from clonos.storage.event_files import EventFiles
 from clonos.storage.event_logs import Transaction, entries, entry
 from clonos.storage.event_medium import EventMedium
-from clonos.storage.event_place import EventPlace, keep_place
+from clonos.storage.event_place import EventPlace, check_place, keep_place
 from clonos.storage.event_tables import TABLE, EventTables, checked_url
 from clonos.storage.increment import Increment
 from clonos.storage.keyed_state import KeyedState
@@ -462,3 +462,14 @@ def test_the_bytes_of_an_entry_are_these() -> None:
 def test_a_body_that_is_no_transaction_is_refused(body: bytes) -> None:
     with pytest.raises(ValueError, match=r".*"):
         Transaction.from_bytes(body)
+
+
+def test_storage_that_is_not_appended_to_is_refused_with_what_could(
+    tables: Callable[..., EventTables],
+) -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"has only such as are written once.*spark\.clonos\.events\.url"
+    ):
+        check_place("mock:///checkpoint", "")
+    url = checked_url(tables.args[0])  # type: ignore[attr-defined]
+    assert check_place("mock:///checkpoint", url) == url
