@@ -183,7 +183,7 @@ def recovered_log_is_not_saved(patch: Patch) -> None:
 
 class _Nowhere:
     def __init__(self, ports: Any) -> None:
-        self.clock = ports.clock
+        self.clock, self.entropy = ports.clock, ports.entropy
 
     def persist(self, persist: Persist, *, durable: bool) -> None:
         """Lost."""

@@ -85,10 +85,14 @@ def test_the_catalogue_is_long_enough() -> None:
 
 @pytest.mark.parametrize("name", PLANTED)
 def test_planted_bug_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a run that is right without it. One that takes longer than runs may here shows nothing."""
     bug = PLANTED[name]
-    with monkeypatch.context() as patch:
-        bug.plant(patch)
-        seeds = range(bug.first, bug.first + bug.seeds)
-        found = next((plan for seed in seeds if not run(plan := bug.plan(draw_plan(seed))).right), None)
-    assert found is not None, f"{bug.seeds} seeds did not find that {name.replace('_', ' ')}"
-    assert run(found).right, "the run is wrong without the bug, too"
+    for seed in range(bug.first, bug.first + bug.seeds):
+        plan = bug.plan(draw_plan(seed))
+        with monkeypatch.context() as patch:
+            bug.plant(patch)
+            is_wrong = not run(plan).right
+        if is_wrong and (without := run(plan)).right:
+            return
+        assert not is_wrong or "not everything is out" in str(without), "it is wrong without the bug, too"
+    pytest.fail(f"{bug.seeds} seeds did not find that {name.replace('_', ' ')}")
