@@ -9,7 +9,8 @@ against its word. What it reads without them no service sees: that a replay find
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final, NoReturn, TypeVar
 
 from clonos.errors import PurityError, QueryDefinitionError
@@ -17,6 +18,7 @@ from clonos.protocol.operator import Operator, Services
 from clonos.protocol.recovery.dependence import Determinism
 
 _MARK: Final = "__clonos_claim__"
+_METHODS: Final = ("__call__", "handleInputRows", "handleExpiredTimer", "handleInitialState")
 BELIED: Final = "claims to be deterministic, and asks for"
 """As errors say it of a function."""
 F = TypeVar("F", bound=Callable[..., Any])
@@ -37,7 +39,14 @@ def claim(what: str) -> Callable[[F], F]:
         ) from None
 
     def marked(function: F) -> F:
-        setattr(function, _MARK, claimed)
+        unbound = function.__func__ if isinstance(function, staticmethod | classmethod) else function
+        try:
+            setattr(unbound, _MARK, claimed)
+        except AttributeError:
+            raise QueryDefinitionError(
+                f"{function!r} cannot be marked with what it claims",
+                hint="Write @clonos.claim(...) where the function or the method is defined, or give one that calls it",
+            ) from None
         return function
 
     return marked
@@ -45,7 +54,31 @@ def claim(what: str) -> Callable[[F], F]:
 
 def claimed_by(functions: Iterable[Any]) -> Determinism:
     """Of an operator made of these; None among them are none."""
-    claims = [getattr(each, _MARK, Determinism.RECORDED) for each in functions if each is not None]
+    return _weakest([_claim_of(each) for each in functions if each is not None])
+
+
+def _claim_of(function: Any) -> Determinism:
+    """Of one: a function, what a partial calls, or a processor or callable object, of which the class may claim
+    something, or its methods: then the weakest of theirs."""
+    while isinstance(function, partial):
+        function = function.func
+    own: Determinism | None = getattr(function, _MARK, None)
+    if own is not None:
+        return own
+    kind = function if isinstance(function, type) else type(function)
+    return _weakest([getattr(method, _MARK, Determinism.RECORDED) for method in _methods_of(kind)])
+
+
+def _methods_of(kind: type) -> Iterator[Any]:
+    """Those that are the user's: a base class of Spark's claims nothing."""
+    own = [base for base in kind.__mro__ if base.__module__.partition(".")[0] not in ("builtins", "pyspark")]
+    for name in _METHODS:
+        found = next((vars(base)[name] for base in own if name in vars(base)), None)
+        if found is not None:
+            yield found
+
+
+def _weakest(claims: Sequence[Determinism]) -> Determinism:
     if Determinism.HIDDEN in claims:
         return Determinism.HIDDEN
     is_deterministic = bool(claims) and all(each is Determinism.DETERMINISTIC for each in claims)

@@ -474,6 +474,7 @@ class Coordinator(QueryCoordinator):
             self._traces.stop()
         self._servers.stop()
         self._service.stop()
+        self._inside.close()
         self._leadership.release()
 
     def cause_of_failure(self) -> Failure | None:

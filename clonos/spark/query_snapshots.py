@@ -6,6 +6,7 @@ are made, and a recovery line would hardly ever lie inside the epoch.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator
 
@@ -23,6 +24,8 @@ from clonos.storage.snapshots import SnapshotStore
 from clonos_standby.replica import snapshot_metadata as metadata
 from clonos_standby.replica.held_output_codec import decode_meta
 
+LOG = logging.getLogger("clonos")
+
 
 def final_snapshots(checkpoint: str, topology: Topology, epoch: Epoch) -> dict[Origin, FinalSnapshot]:
     """With which every operator's instance ended `epoch`, or the last one before that it ran, where one is there
@@ -37,10 +40,11 @@ def final_snapshots(checkpoint: str, topology: Topology, epoch: Epoch) -> dict[O
 
 def snapshots_inside(checkpoint: str, topology: Topology, epoch: Epoch) -> dict[Origin, list[Point]]:
     """The snapshots inside an epoch of every operator's instances, oldest first."""
-    return {
-        origin: [_point(one) for one in store.inside(epoch)]
-        for origin, store in snapshot_stores(checkpoint, topology, logged=True)
-    }
+    found: dict[Origin, list[Point]] = {}
+    for origin, store in snapshot_stores(checkpoint, topology, logged=True):
+        found[origin] = [_point(one) for one in store.inside(epoch)]
+        store.close()
+    return found
 
 
 class SnapshotsInside:
@@ -52,6 +56,7 @@ class SnapshotsInside:
         self._topology = topology
         self._read: dict[Origin, tuple[SnapshotStore, dict[SnapshotName, Point | None]]] = {}
         self._lock = threading.Lock()
+        self._told: set[str] = set()  # of damage
 
     def all(self, epoch: Epoch) -> dict[Origin, list[Point]]:
         with self._lock:
@@ -60,6 +65,12 @@ class SnapshotsInside:
                 stores = snapshot_stores(self._checkpoint, self._topology, *kinds, logged=True)
                 self._read = {origin: (store, {}) for origin, store in stores}
             return {origin: self._look(origin, epoch) for origin in self._read}
+
+    def close(self) -> None:
+        """Of connections."""
+        with self._lock:
+            for store, _ in self._read.values():
+                store.close()
 
     def _look(self, origin: Origin, epoch: Epoch) -> list[Point]:
         store, before = self._read[origin]
@@ -71,6 +82,9 @@ class SnapshotsInside:
                 meta = store.meta(name)
                 points[name] = metadata.point(str(name), meta) if meta is not None else None
         self._read[origin] = store, points
+        for damage in set(store.corrupt) - self._told:
+            self._told.add(damage)
+            LOG.warning("%s; checkpoints that need it do not count", damage)
         return [point for point in points.values() if point is not None]
 
 

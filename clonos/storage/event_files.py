@@ -19,13 +19,14 @@ class EventFiles:
         self._directory = directory
         self._lock = threading.Lock()
         self._open: tuple[str, int] | None = None  # the log that is being appended to, and its descriptor
+        self._is_named = False  # durably
 
     def __str__(self) -> str:
         return self._directory
 
     def __del__(self) -> None:
         with suppress(OSError):
-            self._close()
+            self.close()
 
     def logs(self) -> dict[str, int]:
         with self._disk("listing", self._directory):
@@ -44,7 +45,6 @@ class EventFiles:
     def append(self, log: str, at: int, data: bytes) -> None:
         path = self._path(log)
         with self._lock, self._disk("writing", path):
-            is_new = self._open is None or self._open[0] != log
             file = self._opened(log)
             if os.fstat(file).st_size > at:
                 os.ftruncate(file, at)  # of an attempt that failed
@@ -52,8 +52,9 @@ class EventFiles:
             while written < len(data):
                 written += os.pwrite(file, data[written:], at + written)
             os.fdatasync(file)
-            if is_new:
+            if not self._is_named:
                 fsync_directory(self._directory)
+                self._is_named = True
 
     def sync(self, log: str) -> None:
         path = self._path(log)
@@ -69,7 +70,7 @@ class EventFiles:
         path = self._path(log)
         with self._lock, self._disk("removing", path):
             if self._open is not None and self._open[0] == log:
-                self._close()
+                self.close()
             with suppress(FileNotFoundError):
                 os.unlink(path)
 
@@ -78,13 +79,13 @@ class EventFiles:
 
     def _opened(self, log: str) -> int:
         if self._open is None or self._open[0] != log:
-            self._close()
+            self.close()
             make_directory(self._directory)
             file = os.open(self._path(log), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
-            self._open = log, file
+            self._open, self._is_named = (log, file), False
         return self._open[1]
 
-    def _close(self) -> None:
+    def close(self) -> None:
         opened, self._open = self._open, None
         if opened is not None:
             os.close(opened[1])

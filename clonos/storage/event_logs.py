@@ -167,10 +167,14 @@ class EventLogs:
             return None
         return next((_transaction(body, where).meta for body, _ in entries(raw, where)), None)
 
-    @property
-    def is_full(self) -> bool:
-        """Whether a whole checkpoint is due."""
-        return self._writing is not None and len(self._writing.files) >= MOST_TRANSACTIONS
+    def is_full(self, base: Manifest) -> bool:
+        """Whether a whole checkpoint is due behind what has been appended to `base`."""
+        writing = self._writing
+        return writing is not None and writing.base is base and len(writing.files) >= MOST_TRANSACTIONS
+
+    def close(self) -> None:
+        """Of what the medium holds open. It may be used again."""
+        self._medium.close()
 
     def append(self, base: Manifest, transaction: Transaction) -> Manifest:
         """Behind what has been appended to `base`; a checkpoint, which is durable."""
@@ -217,7 +221,11 @@ class EventLogs:
         for log in [log for log in self._logs if log not in found]:
             self._forget(log)
         for text, size in found.items():
-            log, known = LogName(text), self._logs.setdefault(LogName(text), _Log())
+            log = LogName(text)
+            if log not in self._logs:
+                self._logs[log] = _Log()
+                self._known.add(log, ())  # so that it may go, although it may never have an entry
+            known = self._logs[log]
             if size > known.read and not known.damage:
                 self._read_on(log, known)
 

@@ -30,3 +30,7 @@ class EventMedium(Protocol):
     def delete(self, log: str) -> None:
         """It may be gone already."""
         ...
+
+    def close(self) -> None:
+        """Of what is held open. It may be used again."""
+        ...

@@ -1,16 +1,18 @@
 """Where the logs of events of a query are kept, which its checkpoint says for as long as there is one.
 
-    <checkpoint>/clonos/events.json    sealed (`storage.sealed`): url, or "" for files beside the checkpoint; owner;
-                                       checkpoint, where it is itself
+    <checkpoint>/clonos/events.json    sealed (`storage.sealed`): url, or "" for files beside the checkpoint; owner
     <checkpoint>/clonos/state/<node>/<instance>/events/<log>
 
-Rows of a database are those of an `owner`, which is drawn once for a checkpoint. A copy of it draws another one: of two
-that go on, neither may take what the other one has done for its own. So what a copy begins with is in its files.
+Rows of a database are those of an `owner`, which is drawn once for a checkpoint; the database has, as the first entry
+of "events.json", what that file is known by. A copy draws another owner: of two that go on, neither may take what the
+other one has done for its own, and what is put back from a copy, with its sink, has not done what came later. So what a
+copy begins with is in its files.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 from dataclasses import dataclass
 from typing import Final
 from uuid import uuid4
@@ -35,7 +37,6 @@ class EventPlace:
     url: str
     owner: str
     files: str | None
-    checkpoint: str = ""
 
     @classmethod
     def of(cls, checkpoint: str) -> EventPlace:
@@ -44,8 +45,8 @@ class EventPlace:
         try:
             said = unsealed(folder.read(_FILE), folder.path(_FILE))
         except FileNotFoundError:
-            said = {"url": "", "owner": "", "checkpoint": ""}
-        return cls(said["url"], said["owner"], folder.local, said["checkpoint"])
+            said = {"url": "", "owner": ""}
+        return cls(said["url"], said["owner"], folder.local)
 
     def medium(self, origin: Origin) -> EventMedium | None:
         """Of one instance. One that has none is never looked for: no file is where there can be no files."""
@@ -60,12 +61,15 @@ class EventPlace:
 
 
 def check_place(checkpoint: str, url: str) -> str:
-    """Before a query that appends to logs begins: the URL as it is written down. Raises ConfigurationError."""
+    """Before a query that appends to logs begins: the URL as it is written down. Raises ConfigurationError,
+    StorageUnavailable."""
     if url:
         needs("psycopg", "a log of events in PostgreSQL")
-        from clonos.storage.event_tables import checked_url
+        from clonos.storage.event_tables import EventTables, checked_url
 
-        return checked_url(url)
+        url = checked_url(url)
+        EventTables(url, "").create()
+        return url
     if (folder := _folder(checkpoint)).local is None:
         raise ConfigurationError(
             f"recovery=event_log appends to files, and {folder} has only such as are written once",
@@ -75,29 +79,48 @@ def check_place(checkpoint: str, url: str) -> str:
 
 
 def keep_place(checkpoint: str, url: str) -> EventPlace:
-    """As checked. Raises ConfigurationError, CheckpointMismatch, StorageUnavailable."""
+    """As checked. Raises CheckpointMismatch, StorageUnavailable."""
     folder, kept = _folder(checkpoint), EventPlace.of(checkpoint)
-    if url:
-        from clonos.storage.event_tables import EventTables
-
-        EventTables(url, "").create()
     if kept.owner and kept.url != url:
         raise CheckpointMismatch(
             f"the checkpoint has its logs of events in {kept.url or 'files beside it'}, and "
             f"spark.clonos.events.url says {url or 'nothing'}",
             hint="Set it as it was, or begin anew with a new checkpointLocation and a new sink",
         )
-    here = folder.identity(checkpoint)
-    if kept.owner and kept.checkpoint != here and url:
+    if kept.owner and (not url or _known_as(kept) == _identity(folder, checkpoint)):
+        return kept
+    if kept.owner:
         LOG.warning(
-            "the checkpoint in %s is a copy of the one in %s, or was moved: of what the database has of an open epoch "
-            "it takes nothing",
-            here,
-            kept.checkpoint,
+            "the checkpoint in %s was copied, or restored from a copy: of what the database has of an open epoch it "
+            "takes nothing",
+            folder,
         )
-    if kept.checkpoint != here:
-        folder.write(_FILE, sealed({"url": url, "owner": str(uuid4()), "checkpoint": here}))
-    return EventPlace.of(checkpoint)
+    folder.write(_FILE, sealed({"url": url, "owner": str(uuid4())}))
+    made = EventPlace.of(checkpoint)
+    if url:
+        from clonos.storage.event_tables import EventTables
+
+        EventTables(url, made.owner).append(_FILE, 0, _identity(folder, checkpoint))
+    return made
+
+
+def _known_as(kept: EventPlace) -> bytes:
+    from clonos.storage.event_tables import EventTables
+
+    try:
+        return EventTables(kept.url, kept.owner).read(_FILE, 0)
+    except FileNotFoundError:
+        return b""
+
+
+def _identity(folder: Folder, checkpoint: str) -> bytes:
+    """Of the file that says where logs are: what a copy of it has not, on a host's own storage, nor one that was put
+    back in its place. It stays the same where a folder above it gets another name. Elsewhere it is where the checkpoint
+    is."""
+    if folder.local is None:
+        return folder.identity(checkpoint).encode()
+    stat = os.stat(os.path.join(folder.local, _FILE))
+    return f"{stat.st_ino} {stat.st_ctime_ns}".encode()
 
 
 def _folder(checkpoint: str) -> Folder:

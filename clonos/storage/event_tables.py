@@ -36,13 +36,17 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 _WAIT_CLASSES: Final = frozenset({"08", "40", "53", "55", "57", "58"})
 """SQLSTATE classes that pass by themselves: connection, rollback, resources, locks, operator intervention, system."""
 _READ_ONLY: Final = "25006"  # a standby, which may be promoted
+_CREATED: Final = frozenset({"23505", "42P07"})  # another one has created the table at the same time
 _REACHES: Final = {
     "connect_timeout": 10,
     "keepalives_idle": 10,
     "keepalives_interval": 5,
     "keepalives_count": 3,
 }
-_HINT: Final = "Write postgresql://host/database, or postgresql:///?service=name with a service file of libpq"
+_HINT: Final = (
+    "Write postgresql://host/database, postgresql:///database?host=one:5432&host=other:5432 for several hosts, or "
+    "postgresql:///?service=name with a service file of libpq"
+)
 T = TypeVar("T")
 
 
@@ -50,7 +54,7 @@ def checked_url(text: str) -> str:
     """Of a database that logs can be kept in; as it may be written down. Raises ConfigurationError."""
     try:
         url = make_url(text.replace("postgres://", "postgresql://", 1))
-    except sa.exc.ArgumentError:
+    except (sa.exc.ArgumentError, ValueError):  # several hosts are not read there
         raise ConfigurationError("spark.clonos.events.url is no URL of a database", hint=_HINT) from None
     if url.drivername not in ("postgresql", "postgresql+psycopg"):
         raise ConfigurationError(
@@ -58,7 +62,7 @@ def checked_url(text: str) -> str:
             "checkpoint",
             hint=f"{_HINT}; or leave it out",
         )
-    if url.password is not None or "password" in url.query:
+    if url.password is not None or any("password" in key for key in url.query):
         raise ConfigurationError(
             "spark.clonos.events.url has a password, and settings are shown by Spark's web pages",
             hint="Leave it out, and let libpq find it on every host: in ~/.pgpass, PGPASSFILE or a service file",
@@ -89,7 +93,7 @@ class EventTables:
 
     def __del__(self) -> None:
         with suppress(Exception):
-            self._close()
+            self._drop_connection()
 
     def create(self) -> None:
         """The table, where it is not there."""
@@ -166,17 +170,28 @@ class EventTables:
 
     def _attempt(self, act: Callable[[Connection], T]) -> T:
         if self._connection is None:
-            self._connection = self._engine.connect()
-            self._connection.exec_driver_sql("SET synchronous_commit = on")  # whatever the user's default is
-            self._connection.commit()
+            connection = self._engine.connect()
+            try:
+                connection.exec_driver_sql("SET synchronous_commit = on")  # whatever the user's default is
+                connection.commit()
+            except BaseException:
+                connection.close()
+                raise
+            self._connection = connection
         try:
             with self._connection.begin():
                 return act(self._connection)
-        except sa.exc.DBAPIError:
-            self._close()
+        except FileNotFoundError:
+            raise
+        except BaseException:
+            self._drop_connection()
             raise
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        with self._lock:
+            self._drop_connection()
+
+    def _drop_connection(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             with suppress(sa.exc.DBAPIError):
@@ -187,4 +202,4 @@ def _may_pass(error: sa.exc.DBAPIError) -> bool:
     state = getattr(error.orig, "sqlstate", None)
     if error.connection_invalidated or state is None:
         return True
-    return state[:2] in _WAIT_CLASSES or state == _READ_ONLY
+    return state[:2] in _WAIT_CLASSES or state == _READ_ONLY or state in _CREATED

@@ -147,10 +147,11 @@ class SnapshotStore:
         name = SnapshotName(epoch, self.fence, sequence, final)
         if SnapshotName.parse(str(name)) != name:
             raise StateError(f"epoch {epoch} or sequence {sequence} of a snapshot is out of range")
-        is_full = self._events is not None and self._events.is_full
-        may_be_part = self._whole is not None and not final and not is_full
-        if may_be_part and (increment := state.increment()) is not None:
-            return PendingSnapshot("", name, bytes(meta), self._whole, increment)
+        whole = self._whole
+        if whole is not None and self._events is not None and self._events.is_full(whole):
+            whole = None
+        if whole is not None and not final and (increment := state.increment()) is not None:
+            return PendingSnapshot("", name, bytes(meta), whole, increment)
         self._whole = None
         if self._pending is None:
             raise StateError(f"the snapshots in {self._folder.path} are only looked at here")
@@ -351,9 +352,18 @@ class SnapshotStore:
         return sorted(self._names())
 
     def _names(self) -> list[SnapshotName]:
+        logged = self._events.names() if self._events is not None else []
+        return [*self._whole_names(), *logged]
+
+    def _whole_names(self) -> list[SnapshotName]:
+        """Of those that are in no log."""
         found = (SnapshotName.parse(text) for text in self._folder.sizes(_MANIFESTS))
-        whole = [name for name in found if name is not None]
-        return whole if self._events is None else [*whole, *self._events.names()]
+        return [name for name in found if name is not None]
+
+    def close(self) -> None:
+        """Of connections; the store may be used again."""
+        if self._events is not None:
+            self._events.close()
 
     def _read(self, name: SnapshotName) -> Manifest | None:
         """A manifest; None if it was forgotten since it was listed."""
@@ -537,7 +547,7 @@ class SnapshotStore:
         needed: set[str] = set()
         for base in self._events.bases if self._events is not None else ():
             needed.update(file.stored for file in base.files)
-        for name in self._names():
+        for name in self._whole_names():
             try:
                 manifest = self._read(name)
             except SnapshotCorrupt as error:

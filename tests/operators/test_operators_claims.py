@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -117,3 +118,63 @@ def test_the_hint_works() -> None:
 def test_a_word_that_is_no_claim_is_refused() -> None:
     with pytest.raises(QueryDefinitionError, match=r"'pure'.*'deterministic', 'recorded', 'hidden'"):
         clonos.claim("pure")
+
+
+class Scorer:
+    @clonos.claim("hidden")
+    def __call__(self, key: Any, row: Any, ctx: Any) -> Any:
+        """Called as a function."""
+
+
+class Half:
+    """Of the two, one says nothing."""
+
+    @clonos.claim("deterministic")
+    def handleInputRows(self, key: Any, rows: Any, timers: Any) -> Any:
+        """The rows of a key."""
+
+    def handleExpiredTimer(self, key: Any, timers: Any, expired: Any) -> Any:
+        """A timer."""
+
+
+class Whole(Half):
+    @clonos.claim("deterministic")
+    def handleExpiredTimer(self, key: Any, timers: Any, expired: Any) -> Any:
+        """A timer."""
+
+
+class Static:
+    @clonos.claim("hidden")
+    @staticmethod
+    def function(key: Any, row: Any, ctx: Any) -> Any:
+        """It needs no object."""
+
+    @clonos.claim("hidden")
+    def method(self, key: Any, row: Any, ctx: Any) -> Any:
+        """It does."""
+
+
+@pytest.mark.parametrize(
+    ("function", "claimed"),
+    [
+        (partial(partial(hidden, 1)), Determinism.HIDDEN),
+        (partial(Static().method), Determinism.HIDDEN),
+        (Static.function, Determinism.HIDDEN),
+        (Scorer(), Determinism.HIDDEN),
+        (Half, Determinism.RECORDED),
+        (Half(), Determinism.RECORDED),
+        (Whole(), Determinism.DETERMINISTIC),
+        (lambda key, row, ctx: [], Determinism.RECORDED),
+        (len, Determinism.RECORDED),
+    ],
+)
+def test_a_claim_is_found_however_a_function_is_given(function: Any, claimed: Determinism) -> None:
+    assert claimed_by([function]) is claimed
+
+
+def test_what_cannot_be_marked_is_refused() -> None:
+    for function in (len, Static().method):
+        with pytest.raises(
+            QueryDefinitionError, match=r"cannot be marked.*where the function or the method is"
+        ):
+            clonos.claim("hidden")(function)

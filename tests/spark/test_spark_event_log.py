@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from postgres_server import PostgresServer, postgres_server, why_not
 from streams import Place
 
-from clonos.errors import CheckpointMismatch, ConfigurationError
+from clonos.errors import CheckpointMismatch, ClonosError, ConfigurationError
 from clonos.protocol.ids import InstanceId, NodeId, Origin
 from clonos.storage.event_logs import EventLogs
 from clonos.storage.event_place import EventPlace
@@ -136,6 +138,84 @@ def test_a_query_keeps_the_place_of_its_logs(place: Place, server: PostgresServe
     place.write([{"k": "a", "n": 2}])
     place.start(chain(place), "realtime")
     place.await_rows(2)
+
+
+@pytest.mark.postgres
+def test_a_copy_of_a_checkpoint_goes_on_where_an_epoch_ended_and_nowhere_else(
+    place: Place, server: PostgresServer, tmp_path: Path
+) -> None:
+    """What the database has of the open epoch the original may go on with."""
+    place.spark.conf.set("spark.clonos.recovery", "event_log")
+    place.spark.conf.set(SETTING, server.fresh_database())
+    sent: list[int] = []
+    place.query = place.writer(chain(place), "realtime").trigger(realTime="10 minutes").start()
+    send(place, 6, sent)
+    place.stop()
+    original, place.checkpoint = place.checkpoint, tmp_path / "copy"
+    shutil.copytree(original, place.checkpoint)
+    with pytest.raises(ClonosError, match=r"rows behind that would be made again, and differently"):
+        place.start(chain(place), "realtime")
+        place.query.awaitTermination()
+    place.query = None
+    place.checkpoint = original  # which still goes on
+    place.start(chain(place), "realtime")
+    send(place, 9, sent)
+    place.await_commit()
+    place.stop()
+    place.checkpoint = tmp_path / "next"
+    shutil.copytree(original, place.checkpoint)
+    place.start(chain(place), "realtime")
+    send(place, 12, sent)
+    assert_exact(place, sent)
+
+
+@pytest.mark.postgres
+def test_what_is_put_back_from_a_copy_has_not_done_what_came_later(
+    place: Place, server: PostgresServer, tmp_path: Path
+) -> None:
+    """Together with its sink, at the same place, while the database has it."""
+    place.spark.conf.set("spark.clonos.recovery", "event_log")
+    place.spark.conf.set(SETTING, server.fresh_database())
+    sent: list[int] = []
+    place.start(chain(place), "realtime")
+    send(place, 4, sent)
+    place.await_commit()
+    place.stop()
+    both = (place.checkpoint, place.output)
+    for folder in both:
+        shutil.copytree(folder, tmp_path / "copy" / folder.name)
+    place.query = place.writer(chain(place), "realtime").trigger(realTime="10 minutes").start()
+    send(place, 20, sent)
+    place.stop()
+    for folder in both:
+        shutil.rmtree(folder)
+        shutil.copytree(tmp_path / "copy" / folder.name, folder)
+    place.start(chain(place), "realtime")
+    place.await_rows(20)
+    send(place, 24, sent)
+    assert_exact(place, sent)
+
+
+def test_a_damaged_log_is_named(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    place.spark.conf.set("spark.clonos.recovery", "event_log")
+    sent: list[int] = []
+    place.query = place.writer(chain(place), "realtime").trigger(realTime="10 minutes").start()
+    send(place, 9, sent)
+    place.stop()
+    (log,) = (place.checkpoint / f"clonos/state/{SECOND}/0/events").iterdir()
+    raw = bytearray(log.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    log.write_bytes(raw)
+    with pytest.raises(ClonosError, match=r"the newest checkpoints that fit together end at"):
+        place.start(chain(place), "realtime")
+        place.query.awaitTermination()
+    place.query = None
+    assert f"{log} is damaged at byte" in caplog.text
+    raw[len(raw) // 2] ^= 1
+    log.write_bytes(raw)  # restored, as the hint says
+    place.start(chain(place), "realtime")
+    send(place, 12, sent)
+    assert_exact(place, sent)
 
 
 def test_a_place_that_will_not_do_is_refused_before_anything_is_written(place: Place) -> None:

@@ -6,6 +6,7 @@ import os
 import shutil
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -263,8 +264,71 @@ def test_a_copy_of_a_checkpoint_has_logs_of_its_own(
     copied = EventPlace.of(str(tmp_path / "copy"))
     assert copied.owner == original.owner
     other = keep_place(str(tmp_path / "copy"), url).medium(origin)
-    assert other is not None and other.logs() == {} and "is a copy of the one in" in caplog.text
+    assert other is not None and other.logs() == {} and "was copied, or restored from a copy" in caplog.text
     assert keep_place(str(tmp_path / "original"), url) == original
+    os.rename(tmp_path / "original", tmp_path / "renamed")
+    assert keep_place(str(tmp_path / "renamed"), url).owner == original.owner
+    shutil.copytree(tmp_path / "copy", tmp_path / "renamed", dirs_exist_ok=True)
+    shutil.copytree(tmp_path / "renamed", tmp_path / "again")
+    shutil.rmtree(tmp_path / "renamed")
+    os.rename(tmp_path / "again", tmp_path / "renamed")
+    assert keep_place(str(tmp_path / "renamed"), url).owner != original.owner
+
+
+def test_behind_a_log_that_is_full_another_one_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_logs, "MOST_TRANSACTIONS", 4)
+    instance = Instance(tmp_path, 1)
+    instance.store.keep_from(0)  # as where an operator before has uncoordinated checkpoints
+    instance.begin()
+    kinds = []
+    for sequence in range(15):
+        instance.state.put(b"key", sequence)
+        kinds.append(any(file.path == increment.FILE for file in instance.take(sequence).files))
+    assert kinds == [at % 5 > 0 for at in range(15)]
+    instance.close()
+
+
+def test_a_log_that_never_had_an_entry_goes(tmp_path: Path) -> None:
+    instance = Instance(tmp_path, 1)
+    (tmp_path / "root" / "events").mkdir(parents=True)
+    (tmp_path / "root" / "events" / str(SnapshotName(EPOCH, Fence.of(1), 0, final=False))).touch()
+    instance.begin()
+    instance.take(0)
+    assert not logs(tmp_path)
+    instance.close()
+
+
+@pytest.mark.postgres
+def test_a_connection_that_is_lost_at_once_is_made_again(
+    tables: Callable[..., EventTables], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[str] = []
+    real = sa.engine.Connection.exec_driver_sql
+
+    def end_first(self: sa.engine.Connection, said: str, *args: Any) -> Any:
+        if "synchronous_commit" in said and not ended:
+            ended.append(said)
+            real(self, "SELECT pg_terminate_backend(pg_backend_pid())")
+        return real(self, said, *args)
+
+    table = tables("a")
+    with monkeypatch.context() as patch:
+        patch.setattr(sa.engine.Connection, "exec_driver_sql", end_first)
+        table.append("log", 0, b"x")
+    assert table.read("log", 0) == b"x"
+    table.close()
+    table.append("log", 1, b"y")
+    assert table.read("log", 0) == b"xy"
+
+
+@pytest.mark.postgres
+def test_several_create_the_table_at_once(server: PostgresServer) -> None:
+    url = checked_url(server.fresh_database())
+    with ThreadPoolExecutor(8) as pool:
+        for created in [pool.submit(EventTables(url, "").create) for _ in range(8)]:
+            created.result()
 
 
 @pytest.mark.postgres
@@ -317,6 +381,8 @@ def test_a_user_who_may_not_write_is_told_what_it_takes(tables: Callable[..., Ev
         ("postgresql://me@host/db?password=secret", "has a password"),
         ("mysql://host/db", "names 'mysql'"),
         ("sqlite:///file", "names 'sqlite'"),
+        ("postgresql://me@host/db?sslpassword=secret", "has a password"),
+        ("postgresql://one:1,other:2/db", r"is no URL of a database.*host=one:5432&host=other"),
         ("nonsense", "is no URL of a database"),
     ],
 )
