@@ -16,7 +16,7 @@ class Upload:
     def __init__(self, store: SnapshotStore, pending: PendingSnapshot) -> None:
         self._store = store
         self._pending = pending
-        self._ended = threading.Event()
+        self._told = threading.Event()
         self.error: Exception | None = None
         self.cost = 0.0  # processor time, in seconds
 
@@ -27,11 +27,14 @@ class Upload:
         except Exception as error:  # the instance's thread raises it
             self.error = error
         self.cost = time.thread_time() - began
-        self._ended.set()
+
+    def is_told(self) -> None:
+        """Its instance has been woken: who waits for it need not look for that."""
+        self._told.set()
 
     def join(self) -> None:
-        """Returns when it has ended."""
-        self._ended.wait()
+        """Returns when it has ended, and its instance has been woken."""
+        self._told.wait()
 
 
 class Uploads:
@@ -55,5 +58,7 @@ class Uploads:
 
     def _run(self) -> None:
         while True:
-            self._due.get().carry_out()
+            upload = self._due.get()
+            upload.carry_out()
             os.write(self._wake, b"x")
+            upload.is_told()
