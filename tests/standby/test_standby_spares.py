@@ -8,6 +8,8 @@ import sys
 import cloudpickle
 import pytest
 
+from clonos.protocol.recovery.choice import PolicyChoice
+from clonos.protocol.recovery.recovery_kind import RecoveryKind
 from clonos.sinks import jsonl, sql
 
 ENTRY = "clonos_standby.replica.process:main"
@@ -23,16 +25,21 @@ print("sqlalchemy" in before, sorted(set(sys.modules) - before))
 
 
 @pytest.mark.parametrize(
-    ("sink", "needs_a_database"),
-    [(jsonl("/tmp/anywhere"), False), (sql("sqlite:////tmp/anywhere.db", "t"), True)],
-    ids=["file", "table"],
+    ("node", "needs_a_database"),
+    [
+        (jsonl("/tmp/anywhere"), False),
+        (sql("sqlite:////tmp/anywhere.db", "t"), True),
+        (PolicyChoice(RecoveryKind.EVENT_LOG), True),
+        (PolicyChoice(RecoveryKind.EAGER), False),
+    ],
+    ids=["file", "table", "logs of events", "files of checkpoints"],
 )
-def test_a_node_finds_all_it_needs_and_a_database_only_where_its_sink_is_one(
-    sink: object, needs_a_database: bool
+def test_a_node_finds_all_it_needs_and_a_database_only_where_it_has_one(
+    node: object, needs_a_database: bool
 ) -> None:
     run = subprocess.run(
         [sys.executable, "-c", LOOK],
-        input=cloudpickle.dumps(sink),
+        input=cloudpickle.dumps(node),
         capture_output=True,
         check=True,
         timeout=300,

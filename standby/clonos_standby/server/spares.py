@@ -22,8 +22,10 @@ import time
 import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Final
 
 from clonos.errors import ConfigurationError
+from clonos.protocol.recovery.recovery_kind import RecoveryKind
 from clonos_standby.server.control import ControlChannel
 from clonos_standby.server.death import Output
 from clonos_standby.server.log import log
@@ -49,6 +51,10 @@ _SINKS = "clonos.sinks"
 """A query needs the modules of its own sinks: SQLAlchemy alone costs as much as Arrow and NumPy."""
 
 
+_SELDOM: Final = {"clonos.storage.event_tables": RecoveryKind.EVENT_LOG.value.encode()}
+"""With SQLAlchemy, too: what the nodes have in them that need it."""
+
+
 def quiet_libraries() -> None:
     """Settings that keep native libraries from starting threads on import; the user's own come first."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -59,14 +65,15 @@ def quiet_libraries() -> None:
 def warm(entry: str, nodes: Iterable[bytes]) -> list[str]:
     """Imports what replicas of these pickled nodes need; returns what could not be, which the replicas will try
     themselves."""
+    pickled = b"".join(nodes)
     missing = [problem for name in _MODULES if (problem := _import(name))]
     for package in _PACKAGES:
         problem = _import(package)
         if problem:
             missing.append(problem)
             continue
-        missing += [problem for name in _modules(package) if (problem := _import(name))]
-    pickled = b"".join(nodes)
+        wanted = [name for name in _modules(package) if _SELDOM.get(name, b"") in pickled]
+        missing += [problem for name in wanted if (problem := _import(name))]
     named = [name for name in _modules(_SINKS) if name.encode() in pickled]
     missing += [problem for name in named if (problem := _import(name))]
     problem = _import(entry.partition(":")[0])
