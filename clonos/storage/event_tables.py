@@ -36,7 +36,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 _WAIT_CLASSES: Final = frozenset({"08", "40", "53", "55", "57", "58"})
 """SQLSTATE classes that pass by themselves: connection, rollback, resources, locks, operator intervention, system."""
 _READ_ONLY: Final = "25006"  # a standby, which may be promoted
-_CREATED: Final = frozenset({"23505", "42P07"})  # another one has created the table at the same time
+_CREATED: Final = frozenset({"23505", "42P07", "42710"})  # another one has created the table at the same time
 _REACHES: Final = {
     "connect_timeout": 10,
     "keepalives_idle": 10,
