@@ -15,11 +15,13 @@ import java_class_archive
 import kafka_broker
 import mysql_server
 import one_session
+import postgres_server
 import pytest
 import redis_server
 from hypothesis import settings
 from kafka_broker import KafkaBroker
 from mysql_server import MysqlServer
+from postgres_server import PostgresServer
 from redis_server import RedisServer
 from s3_server import S3Server, s3_server
 
@@ -98,6 +100,16 @@ def redis_of() -> Iterator[Callable[..., RedisServer]]:
             return running[version]
 
         yield server_of
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[PostgresServer]:
+    """A real PostgreSQL server for the tests of a module; a test that stops it starts it again."""
+    reason = postgres_server.why_not()
+    if reason:
+        pytest.skip(reason)
+    with postgres_server.postgres_server() as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

@@ -57,11 +57,17 @@ def claimed_by(functions: Iterable[Any]) -> Determinism:
     return _weakest([_claim_of(each) for each in functions if each is not None])
 
 
+def innermost(function: Any) -> Any:
+    """What partials of it call in the end."""
+    while isinstance(function, partial):
+        function = function.func
+    return function
+
+
 def _claim_of(function: Any) -> Determinism:
     """Of one: a function, what a partial calls, or a processor or callable object, of which the class may claim
     something, or its methods: then the weakest of theirs."""
-    while isinstance(function, partial):
-        function = function.func
+    function = innermost(function)
     own: Determinism | None = getattr(function, _MARK, None)
     if own is not None:
         return own

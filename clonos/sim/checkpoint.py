@@ -30,7 +30,7 @@ from clonos.protocol.source_channels import Numbered
 from clonos.sim.frames import OutputFrame
 from clonos.sim.row_history import RowHistory
 
-_IN_ONE_LOG: Final = 5
+_IN_ONE_LOG: Final = 4
 
 
 @dataclass(slots=True)
@@ -114,14 +114,15 @@ class SnapshotStore(Generic[KeptT]):
         self.claimed = LOWEST_FENCE
         self.kept: dict[SnapshotName, KeptT] = {}
         self.appends = False  # most are transactions in a log, behind a whole one
-        self._logged = LoggedCheckpoints()
-        self._writing: list[SnapshotName] = []  # the log that is written, with the whole one
+        self._logged = LoggedCheckpoints(most=_IN_ONE_LOG)
+        self._writing: LogName | None = None
+        self._newest: SnapshotName | None = None  # in it
         self._kept_from: int | None = None
 
     def become(self, then: SnapshotStore[KeptT]) -> None:
         """All is as it was in another one, which is not used any more."""
         self.claimed, self.kept = then.claimed, then.kept
-        self._logged, self._writing = then._logged, then._writing
+        self._logged, self._writing, self._newest = then._logged, then._writing, then._newest
 
     def claim(self, fence: Fence) -> None:
         self.check(fence)
@@ -138,18 +139,20 @@ class SnapshotStore(Generic[KeptT]):
         """The manifest is there. Whether its writer may still do this was checked before it was sent."""
         name = snapshot.name
         self.kept[name] = snapshot
-        if self.appends and not name.final and self._goes_on(name):
-            self._writing.append(name)
-            self._logged.add(LogName(str(self._writing[0])), [name])
+        if self._writing is not None and self._goes_on(name):
+            self._logged.add(self._writing, [name])
             self._keep_those_that_count()
         else:
-            self._writing = [name]
+            self._writing = LogName(str(name)) if self.appends else None
             self._drop(snapshot_name.superseded(self.kept, name, self._kept_from))
+        self._newest = name
 
     def _goes_on(self, name: SnapshotName) -> bool:
         """Whether it may stand in the log that is written. One that comes late is of a process that is lost."""
-        log = self._writing
-        return bool(log) and log[-1].fence == name.fence and log[-1] < name and len(log) < _IN_ONE_LOG
+        before = self._newest
+        if self._writing is None or before is None or name.final or self._logged.is_full(self._writing):
+            return False
+        return before.fence == name.fence and before < name
 
     def _keep_those_that_count(self) -> None:
         passed_over = [name for name in self.kept if self._logged.log_of(name)]
@@ -245,7 +248,7 @@ class SnapshotStore(Generic[KeptT]):
     def clear(self) -> None:
         """All of them are gone."""
         self.kept.clear()
-        self._logged, self._writing = LoggedCheckpoints(), []
+        self._logged, self._writing = LoggedCheckpoints(most=_IN_ONE_LOG), None
 
 
 class Snapshots(SnapshotStore[Snapshot]):

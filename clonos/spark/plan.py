@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
 from clonos.errors import QueryDefinitionError
-from clonos.operators.claims import claimed_by
+from clonos.operators.claims import claimed_by, innermost
 from clonos.operators.expressions.tree import Derivation
 from clonos.protocol.recovery.dependence import Determinism
 from clonos.protocol.recovery.recovery_kind import RecoveryKind
@@ -131,8 +130,7 @@ class Binding:
         gathers = per == "batch"
         if name is not None:
             return cls(name, version, parallelism, True, ticks, standby, recovery, on_poison, gathers)
-        while isinstance(what, partial):
-            what = what.func
+        what = innermost(what)
         derived = what if isinstance(what, str) else getattr(what, "__name__", None) or type(what).__name__
         name = derived.strip("<>") or "operator"
         return cls(name, version, parallelism, False, ticks, standby, recovery, on_poison, gathers)

@@ -17,6 +17,7 @@ from clonos.protocol.line.recovery_line import Point, since_of
 from clonos.protocol.line.snapshot_name import SnapshotName
 from clonos.protocol.recovery.rollback.sink_progress import SinkEnd
 from clonos.protocol.topology import NodeKind, Topology
+from clonos.storage.event_medium import NO_EVENTS
 from clonos.storage.event_place import EventPlace
 from clonos.storage.manifest import Manifest
 from clonos.storage.recovery_line_file import newest_line
@@ -110,5 +111,5 @@ def snapshot_stores(
     place = EventPlace.of(checkpoint) if logged else None
     for origin in topology.instances(*(kinds or (NodeKind.OPERATOR,))):
         root = f"{checkpoint.rstrip('/')}/clonos/state/{origin.node}/{origin.instance}"
-        events = place.medium(origin) if place is not None else None
+        events = place.medium(origin) if place is not None else NO_EVENTS
         yield origin, SnapshotStore(root, fence=LOWEST_FENCE, pending=None, events=events)

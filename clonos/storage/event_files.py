@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from clonos.errors import SnapshotCorrupt
-from clonos.storage.disk_errors import disk
+from clonos.storage.disk_errors import disk, raise_mapped
 from clonos.storage.durable_files import fsync_directory, make_directory
 
 
@@ -98,11 +98,9 @@ class EventFiles:
     @contextmanager
     def _looking(self, doing: str, path: str) -> Iterator[None]:
         """As `_disk`, but a log that is not there is the caller's business."""
-        with self._disk(doing, path):
-            try:
-                yield
-            except FileNotFoundError as error:
-                missing = error
-            else:
-                return
-        raise FileNotFoundError(*missing.args) from missing
+        try:
+            yield
+        except FileNotFoundError:
+            raise
+        except Exception as error:
+            raise_mapped(error, f"{doing} {path}", corrupt=SnapshotCorrupt)

@@ -64,11 +64,10 @@ class Transaction:
             raise ValueError("it is no transaction")
         return cls(name, meta, changes)
 
-    @property
-    def file(self) -> Callable[[int], SnapshotFile]:
+    def file(self, number: int) -> SnapshotFile:
         """Its changes as a file of a checkpoint, the how-manieth of its kind."""
-        size, digest = len(self.changes), hashlib.sha256(self.changes).digest()
-        return lambda number: SnapshotFile(file_name(number), size, digest, "", self.changes, None)
+        digest = hashlib.sha256(self.changes).digest()
+        return SnapshotFile(file_name(number), len(self.changes), digest, "", self.changes, None)
 
 
 def entry(body: bytes) -> bytes:
@@ -82,11 +81,11 @@ def entries(data: bytes, where: str) -> Iterator[tuple[bytes, int]]:
     while at + _HEADER.size <= len(data):
         version, length, checksum = _HEADER.unpack_from(data, at)
         end = at + _HEADER.size + length
-        if end > len(data) or not any(data[at:]):  # after a power failure there may be zeros instead
+        if end > len(data):
             return
         body = data[at + _HEADER.size : end]
         if version != VERSION or _checksum(version, body) != checksum:
-            if end == len(data):
+            if end == len(data) or not any(data[at:]):  # after a power failure there may be zeros instead
                 return
             raise SnapshotCorrupt(
                 f"{where} is damaged at byte {at}, with {len(data) - at} bytes from there on"
@@ -109,16 +108,6 @@ class _Log:
     places: dict[SnapshotName, tuple[int, int]] = field(default_factory=dict)  # where entries begin and end
 
 
-@dataclass(slots=True)
-class _Writing:
-    """The log that this process writes, and what its checkpoints consist of so far."""
-
-    log: LogName
-    base: Manifest
-    end: int
-    files: list[SnapshotFile] = field(default_factory=list)
-
-
 class EventLogs:
     """See the module. `may_look_again`: other processes write them, and this one only reads."""
 
@@ -126,9 +115,9 @@ class EventLogs:
         self._medium = medium
         self._may_look_again = may_look_again
         self._has_looked = False
-        self._known = LoggedCheckpoints()
+        self._known = LoggedCheckpoints(most=MOST_TRANSACTIONS)
         self._logs: dict[LogName, _Log] = {}
-        self._writing: _Writing | None = None
+        self._writing: LogName | None = None
         self.corrupt: list[str] = []
 
     def names(self) -> list[SnapshotName]:
@@ -137,6 +126,9 @@ class EventLogs:
             self._look()
             self._has_looked = True
         return list(self._known)
+
+    def __contains__(self, name: SnapshotName) -> bool:
+        return self._known.log_of(name) is not None
 
     def look_again(self) -> None:
         """Another process may have written until now."""
@@ -169,30 +161,25 @@ class EventLogs:
 
     def is_full(self, base: Manifest) -> bool:
         """Whether a whole checkpoint is due behind what has been appended to `base`."""
-        writing = self._writing
-        return writing is not None and writing.base is base and len(writing.files) >= MOST_TRANSACTIONS
+        return self._known.is_full(_log_behind(base))
 
     def close(self) -> None:
         """Of what the medium holds open. It may be used again."""
         self._medium.close()
 
-    def append(self, base: Manifest, transaction: Transaction) -> Manifest:
-        """Behind what has been appended to `base`; a checkpoint, which is durable."""
-        log = LogName(str(base.name))
-        writing = self._writing
-        if writing is None or writing.log != log:
+    def append(self, base: Manifest, transaction: Transaction) -> None:
+        """Behind what has been appended to `base`. It is a checkpoint, and durable."""
+        log = _log_behind(base)
+        if self._writing != log:
             head = entry(base.to_bytes())
             self._medium.append(log, 0, head)
-            self._logs[log] = _Log(base, len(head))
-            writing = self._writing = _Writing(log, base, len(head))
-        data = entry(transaction.to_bytes())
-        self._medium.append(log, writing.end, data)
-        begins, writing.end = writing.end, writing.end + len(data)
-        self._logs[log].read = writing.end
-        self._logs[log].places[transaction.name] = begins, writing.end
-        writing.files.append(transaction.file(len(writing.files)))
+            self._logs[log], self._writing = _Log(base, len(head)), log
+            self._known.add(log, ())
+        known, data = self._logs[log], entry(transaction.to_bytes())
+        self._medium.append(log, known.read, data)
+        begins, known.read = known.read, known.read + len(data)
+        known.places[transaction.name] = begins, known.read
         self._known.add(log, [transaction.name])
-        return _checkpoint(base, transaction, writing.files)
 
     def sync(self, name: SnapshotName) -> None:
         """An instance begins with it: it is to outlive this host, too, though its writer may have died before."""
@@ -203,13 +190,13 @@ class EventLogs:
             except FileNotFoundError as error:
                 raise SnapshotCorrupt(f"{self._medium}/{log} is gone") from error
 
-    def drop(self, names: Iterable[SnapshotName], *, mine: Callable[[Fence | None], bool]) -> bool:
-        """Nothing begins with these any more; whether logs have gone that only had such ones."""
-        due = [log for log in self._known.drop(names) if mine(_fence(log))]
-        for log in due:
-            self._medium.delete(log)
-            self._forget(log)
-        return bool(due)
+    def drop(self, names: Iterable[SnapshotName], *, mine: Callable[[Fence | None], bool]) -> None:
+        """Nothing begins with these any more, nor with those of them that are in no log. Logs go that only had such
+        ones."""
+        for log in self._known.drop(names):
+            if mine(_fence(log)):
+                self._medium.delete(log)
+                self._forget(log)
 
     @property
     def bases(self) -> Sequence[Manifest]:
@@ -262,7 +249,7 @@ class EventLogs:
     def _forget(self, log: LogName) -> None:
         self._logs.pop(log, None)
         self._known.forget(log)
-        if self._writing is not None and self._writing.log == log:
+        if self._writing == log:
             self._writing = None
 
 
@@ -286,6 +273,10 @@ def _transaction(body: bytes, where: str) -> Transaction:
         return Transaction.from_bytes(body)
     except ValueError as error:
         raise SnapshotCorrupt(f"{where} has an entry that is malformed: {error}") from error
+
+
+def _log_behind(base: Manifest) -> LogName:
+    return LogName(str(base.name))
 
 
 def _fence(log: LogName) -> Fence | None:

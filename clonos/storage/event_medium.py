@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
+
+from clonos.errors import StateError
 
 
 class EventMedium(Protocol):
@@ -34,3 +36,31 @@ class EventMedium(Protocol):
     def close(self) -> None:
         """Of what is held open. It may be used again."""
         ...
+
+
+class _NoEvents:
+    """Of an instance that has no logs."""
+
+    def __str__(self) -> str:
+        return "nowhere"
+
+    def logs(self) -> dict[str, int]:
+        return {}
+
+    def read(self, log: str, at: int, upto: int | None = None) -> bytes:
+        raise FileNotFoundError(log)
+
+    def append(self, log: str, at: int, data: bytes) -> None:
+        raise StateError(f"there is no place for {log}")
+
+    def sync(self, log: str) -> None:
+        raise FileNotFoundError(log)
+
+    def delete(self, log: str) -> None:
+        """There is none."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+NO_EVENTS: Final[EventMedium] = _NoEvents()

@@ -14,19 +14,23 @@ from __future__ import annotations
 import logging
 import os
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
 from clonos.errors import CheckpointMismatch, ConfigurationError
 from clonos.extras import needs
 from clonos.protocol.ids import Origin
 from clonos.storage.event_files import EventFiles
-from clonos.storage.event_medium import EventMedium
+from clonos.storage.event_medium import NO_EVENTS, EventMedium
 from clonos.storage.folder import Folder, resolve
 from clonos.storage.sealed import sealed, unsealed
 
+if TYPE_CHECKING:
+    from clonos.storage.event_tables import EventTables
+
 LOG = logging.getLogger("clonos")
 _FILE: Final = "events.json"
+_NEEDED_FOR: Final = "a log of events in PostgreSQL"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +52,12 @@ class EventPlace:
             said = {"url": "", "owner": ""}
         return cls(said["url"], said["owner"], folder.local)
 
-    def medium(self, origin: Origin) -> EventMedium | None:
-        """Of one instance. One that has none is never looked for: no file is where there can be no files."""
+    def medium(self, origin: Origin) -> EventMedium:
+        """Of one instance."""
         if self.url:
-            needs("psycopg", "a log of events in PostgreSQL")
-            from clonos.storage.event_tables import EventTables  # with a library that few need
-
-            return EventTables(self.url, f"{self.owner}/{origin.node}/{origin.instance}")
+            return _tables(self.url, f"{self.owner}/{origin.node}/{origin.instance}")
         if self.files is None:
-            return None
+            return NO_EVENTS
         return EventFiles(f"{self.files}/state/{origin.node}/{origin.instance}/events")
 
 
@@ -64,11 +65,11 @@ def check_place(checkpoint: str, url: str) -> str:
     """Before a query that appends to logs begins: the URL as it is written down. Raises ConfigurationError,
     StorageUnavailable."""
     if url:
-        needs("psycopg", "a log of events in PostgreSQL")
-        from clonos.storage.event_tables import EventTables, checked_url
+        needs("psycopg", _NEEDED_FOR)
+        from clonos.storage.event_tables import checked_url
 
         url = checked_url(url)
-        EventTables(url, "").create()
+        _tables(url, "").create()
         return url
     if (folder := _folder(checkpoint)).local is None:
         raise ConfigurationError(
@@ -98,17 +99,20 @@ def keep_place(checkpoint: str, url: str) -> EventPlace:
     folder.write(_FILE, sealed({"url": url, "owner": str(uuid4())}))
     made = EventPlace.of(checkpoint)
     if url:
-        from clonos.storage.event_tables import EventTables
-
-        EventTables(url, made.owner).append(_FILE, 0, _identity(folder, checkpoint))
+        _tables(url, made.owner).append(_FILE, 0, _identity(folder, checkpoint))
     return made
 
 
-def _known_as(kept: EventPlace) -> bytes:
-    from clonos.storage.event_tables import EventTables
+def _tables(url: str, owner: str) -> EventTables:
+    needs("psycopg", _NEEDED_FOR)
+    from clonos.storage.event_tables import EventTables  # with a library that few need
 
+    return EventTables(url, owner)
+
+
+def _known_as(kept: EventPlace) -> bytes:
     try:
-        return EventTables(kept.url, kept.owner).read(_FILE, 0)
+        return _tables(kept.url, kept.owner).read(_FILE, 0)
     except FileNotFoundError:
         return b""
 

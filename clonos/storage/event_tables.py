@@ -119,12 +119,13 @@ class EventTables:
                 raise FileNotFoundError(f"{self}/{log}")
             return rows
 
-        whole = b""
+        pieces: list[bytes] = []
         for starts_at, data in self._run("reading", found):
-            if starts_at != at + len(whole):
+            if starts_at != at:
                 break  # what is behind a row that is lost is not read
-            whole += data
-        return whole
+            pieces.append(data)
+            at += len(data)
+        return b"".join(pieces)
 
     def append(self, log: str, at: int, data: bytes) -> None:
         row = {"owner": self._owner, "log": log, "starts_at": at, "entry": data}

@@ -6,7 +6,7 @@
     <root>/tmp/                                                         what is being written
 
 *Taking one* has two halves. `begin` runs in the instance's thread and costs what is dirty, not what there is: dirty
-entries are written, RocksDB hard-links its files into a directory under `pending/`. `finish` may run in a thread of its
+entries are written, RocksDB hard-links its files into a directory under `pending/`. `store` may run in a thread of its
 own, since it touches that directory and the checkpoint storage only: it stores the table files that no earlier
 snapshot has, then the manifest. A snapshot exists when its manifest does; whatever a crash leaves without one is swept
 by the next incarnation.
@@ -47,7 +47,7 @@ from clonos.protocol.line import snapshot_name
 from clonos.protocol.line.snapshot_name import Since, SnapshotName, read_fence
 from clonos.storage.disk_errors import disk
 from clonos.storage.event_logs import EventLogs, Transaction
-from clonos.storage.event_medium import EventMedium
+from clonos.storage.event_medium import NO_EVENTS, EventMedium
 from clonos.storage.folder import TMP, Folder, Storage, hash_file, resolve
 from clonos.storage.increment import FILE as INCREMENT
 from clonos.storage.manifest import Manifest, SnapshotFile, stored_fence, stored_name
@@ -91,7 +91,7 @@ class SnapshotStore:
 
     `root` is a path or URI, or a path inside `filesystem` where that is given. `pending` is a local directory on the
     same device as the state; what it holds is removed. One without it, with `fence` 0, is for looking only. `events`:
-    where the logs of an instance that `appends` are, if it may have any.
+    where the logs of an instance are that `appends`.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class SnapshotStore:
         fence: Fence,
         pending: str | None,
         filesystem: Storage | None = None,
-        events: EventMedium | None = None,
+        events: EventMedium = NO_EVENTS,
         appends: bool = False,
     ) -> None:
         if not 0 <= fence <= _MAX_FENCE:
@@ -112,7 +112,7 @@ class SnapshotStore:
         self._folder = Folder(filesystem, root, tag=Fence(fence).text)
         self._pending = pending
         self._pending_numbers = itertools.count()
-        self._events = EventLogs(events, may_look_again=not fence) if events is not None else None
+        self._events = EventLogs(events, may_look_again=not fence)
         self._appends = appends
         if pending is not None:
             with disk(f"clearing {pending}", corrupt=SnapshotCorrupt):
@@ -131,12 +131,7 @@ class SnapshotStore:
         self._shared: dict[tuple[int, bytes], str] = {}
         # (inode, mtime_ns, size) of a table file -> its SHA-256, so that none is read twice.
         self._hashed: dict[tuple[int, int, int], bytes] = {}
-        self._corrupt: list[str] = []
-
-    @property
-    def corrupt(self) -> list[str]:
-        """What was found to be damaged."""
-        return [*self._corrupt, *(self._events.corrupt if self._events is not None else ())]
+        self.corrupt = self._events.corrupt  # what was found to be damaged, there or here
 
     # Taking a snapshot
 
@@ -148,9 +143,8 @@ class SnapshotStore:
         if SnapshotName.parse(str(name)) != name:
             raise StateError(f"epoch {epoch} or sequence {sequence} of a snapshot is out of range")
         whole = self._whole
-        if whole is not None and self._events is not None and self._events.is_full(whole):
-            whole = None
-        if whole is not None and not final and (increment := state.increment()) is not None:
+        may_be_part = whole is not None and not final and not self._events.is_full(whole)
+        if may_be_part and (increment := state.increment()) is not None:
             return PendingSnapshot("", name, bytes(meta), whole, increment)
         self._whole = None
         if self._pending is None:
@@ -160,23 +154,29 @@ class SnapshotStore:
         return PendingSnapshot(directory=directory, name=name, meta=bytes(meta))
 
     def finish(self, pending: PendingSnapshot) -> Manifest:
+        """`store`, and what has been stored."""
+        self.store(pending)
+        manifest = self._read(pending.name)
+        assert manifest is not None
+        return manifest
+
+    def store(self, pending: PendingSnapshot) -> None:
         """Store what was begun; when it returns, the snapshot is durable.
 
-        After `StorageUnavailable` the same pending snapshot can be finished again.
+        After `StorageUnavailable` the same pending snapshot can be stored again.
         """
         with self._changing:
             self._claim()
-            if pending.base is not None and self._appends:
-                manifest = self._append(pending, pending.base)
+            if pending.base is not None and self._appends:  # what it supersedes goes with its log
+                self._events.append(pending.base, Transaction(pending.name, pending.meta, pending.increment))
             else:
-                manifest = self._store(pending)
+                self._store(pending)
                 # The snapshot is there: what cannot be tidied up now can be tidied up later.
                 with suppress(StorageUnavailable):
                     self._prune(pending.name, frees_files=pending.base is None)
         self._remove_files(pending)
         with suppress(StorageUnavailable):
             self._collect_if_due()
-        return manifest
 
     def keep_from(self, number: int) -> None:
         """Of the snapshots inside an epoch, those from this one on are kept by number, and not only the newest."""
@@ -191,12 +191,7 @@ class SnapshotStore:
         if pending.base is None:
             shutil.rmtree(pending.directory, ignore_errors=True)
 
-    def _append(self, pending: PendingSnapshot, base: Manifest) -> Manifest:
-        """Nothing is tidied up: what it supersedes goes with its log."""
-        assert self._events is not None
-        return self._events.append(base, Transaction(pending.name, pending.meta, pending.increment))
-
-    def _store(self, pending: PendingSnapshot) -> Manifest:
+    def _store(self, pending: PendingSnapshot) -> None:
         manifest = Manifest(
             epoch=pending.name.epoch,
             sequence=pending.name.sequence,
@@ -210,7 +205,6 @@ class SnapshotStore:
         self._remember(manifest)
         if pending.base is None:
             self._whole = manifest
-        return manifest
 
     def _store_files(self, pending: PendingSnapshot) -> tuple[SnapshotFile, ...]:
         if pending.base is not None:
@@ -316,7 +310,7 @@ class SnapshotStore:
     def meta(self, name: SnapshotName) -> bytes | None:
         """What the instance has said of itself with a snapshot that is still there and not damaged."""
         try:
-            found = self._events.meta(name) if self._events is not None else None
+            found = self._events.meta(name)
         except SnapshotCorrupt:
             return None
         if found is None and (manifest := self.readable(name)) is not None:
@@ -329,7 +323,7 @@ class SnapshotStore:
             try:
                 manifest = self._read(name)
             except SnapshotCorrupt as error:
-                self._corrupt.append(error.message)
+                self.corrupt.append(error.message)
                 continue
             if manifest is not None:
                 yield manifest
@@ -352,8 +346,7 @@ class SnapshotStore:
         return sorted(self._names())
 
     def _names(self) -> list[SnapshotName]:
-        logged = self._events.names() if self._events is not None else []
-        return [*self._whole_names(), *logged]
+        return [*self._whole_names(), *self._events.names()]
 
     def _whole_names(self) -> list[SnapshotName]:
         """Of those that are in no log."""
@@ -362,8 +355,7 @@ class SnapshotStore:
 
     def close(self) -> None:
         """Of connections; the store may be used again."""
-        if self._events is not None:
-            self._events.close()
+        self._events.close()
 
     def _read(self, name: SnapshotName) -> Manifest | None:
         """A manifest; None if it was forgotten since it was listed."""
@@ -376,8 +368,7 @@ class SnapshotStore:
         return found
 
     def _load(self, name: SnapshotName) -> Manifest | None:
-        logged = self._events.read(name) if self._events is not None else None
-        if logged is not None:
+        if (logged := self._events.read(name)) is not None:
             return logged
         path = f"{_MANIFESTS}/{name}"
         try:
@@ -398,8 +389,7 @@ class SnapshotStore:
         """
         if self.fence:
             self.claim()
-            if self._events is not None:
-                self._events.sync(manifest.name)
+            self._events.sync(manifest.name)
         if os.path.lexists(directory):
             raise StateError(f"cannot restore into {directory}: it exists")
         partial = f"{directory}.restoring"
@@ -525,14 +515,12 @@ class SnapshotStore:
             raise
 
     def _drop(self, unwanted: Sequence[SnapshotName]) -> None:
-        logged: set[SnapshotName] = set()
-        if self._events is not None:
-            logged = set(unwanted).intersection(self._events.names())
-            self._events.drop(logged, mine=self._mine)
+        whole = [name for name in unwanted if name not in self._events]
+        self._events.drop(unwanted, mine=self._mine)
         for name in unwanted:
             self._manifests.pop(name, None)
-            if name not in logged:
-                self._folder.delete(f"{_MANIFESTS}/{name}")
+        for name in whole:
+            self._folder.delete(f"{_MANIFESTS}/{name}")
 
     def _prune(self, newest: SnapshotName, *, frees_files: bool) -> None:
         unwanted = snapshot_name.superseded(self._names(), newest, self._kept_from)
@@ -545,14 +533,14 @@ class SnapshotStore:
         # Files first, manifests second: what a manifest written meanwhile needs is never taken for garbage.
         stored = self._folder.sizes(_FILES)
         needed: set[str] = set()
-        for base in self._events.bases if self._events is not None else ():
+        for base in self._events.bases:
             needed.update(file.stored for file in base.files)
         for name in self._whole_names():
             try:
                 manifest = self._read(name)
             except SnapshotCorrupt as error:
                 # What it needs is unknown: keep everything.
-                self._corrupt.append(error.message)
+                self.corrupt.append(error.message)
                 return
             if manifest is not None:
                 needed.update(file.stored for file in manifest.files)
@@ -581,8 +569,7 @@ class SnapshotStore:
                 self.fence = fence
                 self._folder.tag = Fence(fence).text
             self._claim()
-            if self._events is not None:
-                self._events.look_again()
+            self._events.look_again()
 
     def check(self) -> None:
         """`Fenced` if another has taken the instance under a higher fence."""

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from postgres_server import PostgresServer, postgres_server, why_not
+from postgres_server import PostgresServer
 from sink_support import SQL, fresh_database
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    reason = why_not()
-    if reason:
-        pytest.skip(reason)
-    with postgres_server() as running:
-        yield running
+def server(postgres: PostgresServer) -> PostgresServer:
+    return postgres
 
 
 @pytest.fixture(params=SQL)

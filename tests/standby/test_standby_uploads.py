@@ -19,7 +19,7 @@ class Store:
     def __init__(self) -> None:
         self.threads: list[int] = []
 
-    def finish(self, pending: Any) -> None:
+    def store(self, pending: Any) -> None:
         self.threads.append(threading.get_ident())
         if isinstance(pending, Exception):
             raise pending

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from changing_state import ChangingState
 from postgres_server import PostgresServer, postgres_server, why_not
 
 from clonos.errors import CheckpointMismatch, ConfigurationError, SnapshotCorrupt, StorageUnavailable
@@ -31,18 +32,16 @@ from clonos.storage.keyed_state import KeyedState
 from clonos.storage.manifest import Manifest
 from clonos.storage.sent_log import SentRows
 from clonos.storage.snapshots import SnapshotStore
-from clonos.storage.timers import TimerQueue
 
 EPOCH = Epoch(0)
-KEYS = [b"k%d" % number for number in range(9)]
 
 
 def beside(base: Path) -> EventFiles:
     return EventFiles(str(base / "root" / "events"))
 
 
-class Instance:
-    """Its state, timers and log of what was sent, and its checkpoints."""
+class Instance(ChangingState):
+    """With its checkpoints."""
 
     def __init__(self, base: Path, fence: int, medium: Callable[[Path], EventMedium] = beside) -> None:
         self.base, self.fence = base, fence
@@ -53,7 +52,6 @@ class Instance:
             events=medium(base),
             appends=True,
         )
-        self.opened: KeyedState | None = None
 
     def begin(self) -> Manifest | None:
         """Where its predecessor was, as a replacement does."""
@@ -61,41 +59,12 @@ class Instance:
         found = self.store.latest(epoch=EPOCH, final_only=False)
         if found is not None:
             self.store.restore(found, str(self.path))
-        self.open()
+        self.open(self.path, Increment(is_logged=True))
         return found
 
     @property
     def path(self) -> Path:
         return self.base / f"state-{self.fence}"
-
-    def open(self) -> None:
-        self.opened = KeyedState(str(self.path), increment=Increment(is_logged=True))
-        self.timers, self.sent = TimerQueue(self.opened), SentRows(self.opened)
-
-    @property
-    def state(self) -> KeyedState:
-        assert self.opened is not None
-        return self.opened
-
-    def content(self) -> tuple[Any, ...]:
-        self.state.flush()
-        sent = list(self.sent.since(OutputNumber(0)))
-        return [self.state.get(key) for key in KEYS], TimerQueue(self.state).next_due(), sent
-
-    def change(self, rng: Random, number: int) -> None:
-        for _ in range(rng.randint(0, 4)):
-            key = rng.choice(KEYS)
-            if rng.random() < 0.7:
-                self.state.put(key, rng.random())
-            else:
-                self.state.delete(key)
-        if rng.random() < 0.4:
-            self.timers.set(rng.randrange(100), b"key")
-        if rng.random() < 0.2:
-            self.timers.pop_due(rng.randrange(100))
-        self.sent.keep(OutputNumber(number + 1), rng.randbytes(rng.choice((10, 3000))))
-        if rng.random() < 0.3:
-            self.sent.forget(OutputNumber(rng.randrange(number + 2)))
 
     def take(self, sequence: int, *, final: bool = False) -> Manifest:
         pending = self.store.begin(self.state, b"%d" % sequence, epoch=EPOCH, sequence=sequence, final=final)
@@ -114,18 +83,9 @@ def logs(base: Path) -> list[Path]:
     return sorted((base / "root" / "events").glob("*"))
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    reason = why_not()
-    if reason:
-        pytest.skip(reason)
-    with postgres_server() as running:
-        yield running
-
-
 @pytest.fixture
-def tables(server: PostgresServer) -> Callable[..., EventTables]:
-    url = checked_url(server.fresh_database())
+def tables(postgres: PostgresServer) -> Callable[..., EventTables]:
+    url = checked_url(postgres.fresh_database())
     EventTables(url, "").create()
     return partial(EventTables, url)
 
@@ -324,8 +284,8 @@ def test_a_connection_that_is_lost_at_once_is_made_again(
 
 
 @pytest.mark.postgres
-def test_several_create_the_table_at_once(server: PostgresServer) -> None:
-    url = checked_url(server.fresh_database())
+def test_several_create_the_table_at_once(postgres: PostgresServer) -> None:
+    url = checked_url(postgres.fresh_database())
     with ThreadPoolExecutor(8) as pool:
         for created in [pool.submit(EventTables(url, "").create) for _ in range(8)]:
             created.result()
@@ -493,7 +453,7 @@ def test_one_that_is_given_up_is_not_missed(tmp_path: Path) -> None:
 def test_what_counts_in_a_log_is_what_would_be_kept_and_what_is_marked() -> None:
     names = [SnapshotName(EPOCH, Fence.of(1), number, final=False) for number in range(60)]
     kept = [name for name in names if name not in superseded(names, names[-1])]
-    found = event_logs.LoggedCheckpoints()
+    found = event_logs.LoggedCheckpoints(most=100)
     found.add(event_logs.LogName("log"), names)
     assert list(found) == sorted({*kept, *(name for name in names if name.sequence % 16 == 0)})
     assert not found.drop(names[:-1])

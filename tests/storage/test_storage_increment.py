@@ -5,61 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import msgpack
 import pytest
+from changing_state import ChangingState
 
 from clonos.errors import SnapshotCorrupt
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import OutputNumber
 from clonos.protocol.line.snapshot_name import SnapshotName
 from clonos.storage import increment
 from clonos.storage.increment import Increment, decode_increment
-from clonos.storage.keyed_state import KeyedState
 from clonos.storage.manifest import Manifest
-from clonos.storage.sent_log import SentRows
 from clonos.storage.snapshots import SnapshotStore
-from clonos.storage.timers import TimerQueue
 
 EPOCH = 0
 
 
-class Instance:
-    """Its state, timers and log, and what they should hold."""
+class Instance(ChangingState):
+    """With its checkpoints."""
 
     def __init__(self, base: Path, fence: int) -> None:
         self.base = base
         self.store = SnapshotStore(str(base / "root"), fence=Fence.of(fence), pending=str(base / "pending"))
-        self.open(base / f"state-{fence}")
-
-    def open(self, path: Path) -> None:
-        self.state = KeyedState(str(path), increment=Increment())
-        self.timers = TimerQueue(self.state)
-        self.sent = SentRows(self.state)
-
-    def content(self) -> tuple[Any, ...]:
-        self.state.flush()
-        keys = [b"k%d" % number for number in range(9)]
-        timers = TimerQueue(self.state)
-        due = [timers.next_due()]
-        sent = list(self.sent.since(OutputNumber(0)))
-        return [self.state.get(key) for key in keys], due, sent
-
-    def change(self, rng: Random, number: int) -> None:
-        for _ in range(rng.randint(0, 4)):
-            key = b"k%d" % rng.randrange(9)
-            if rng.random() < 0.7:
-                self.state.put(key, rng.random())
-            else:
-                self.state.delete(key)
-        if rng.random() < 0.4:
-            self.timers.set(rng.randrange(100), b"key")
-        if rng.random() < 0.2:
-            self.timers.pop_due(rng.randrange(100))
-        self.sent.keep(OutputNumber(number + 1), rng.randbytes(rng.choice((10, 3000))))
-        if rng.random() < 0.3:
-            self.sent.forget(OutputNumber(rng.randrange(number + 2)))
+        self.open(base / f"state-{fence}", Increment())
 
     def take(self, sequence: int, *, final: bool = False) -> Manifest:
         pending = self.store.begin(self.state, b"meta", epoch=EPOCH, sequence=sequence, final=final)
@@ -92,7 +60,7 @@ def test_every_checkpoint_is_restored_as_it_was(
             str(tmp_path / "root"), fence=Fence.of(fence), pending=str(tmp_path / "pending")
         )
         instance.store.restore(manifest, str(tmp_path / f"state-{fence}"))
-        instance.open(tmp_path / f"state-{fence}")
+        instance.open(tmp_path / f"state-{fence}", Increment())
         assert instance.content() == content
     assert kinds == {True, False}
     instance.state.close()

@@ -105,7 +105,7 @@ class HoldingSinkHost(SinkHost, HoldingSinkPorts[Manifest]):
             sequence=name.sequence,
             final=name.final,
         )
-        self._snapshots.finish(pending)
+        self._snapshots.store(pending)
         yield from ()
 
     def forget_snapshots(self, epoch: Epoch, since: Since | None) -> None:

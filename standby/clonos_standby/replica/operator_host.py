@@ -57,6 +57,7 @@ from clonos.storage.boot import boot_id
 from clonos.storage.commit_files import newest_commit
 from clonos.storage.effects_mark import EffectsMark
 from clonos.storage.epoch_plan import keep_plan
+from clonos.storage.event_medium import NO_EVENTS
 from clonos.storage.event_place import EventPlace
 from clonos.storage.increment import Increment
 from clonos.storage.keyed_state import KeyedState
@@ -263,7 +264,7 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
             self._snapshot_root,
             fence=fence,
             pending=self._pending_path,
-            events=EventPlace.of(self._query.checkpoint).medium(self._origin) if appends else None,
+            events=EventPlace.of(self._query.checkpoint).medium(self._origin) if appends else NO_EVENTS,
             appends=appends,
         )
 
@@ -538,7 +539,7 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
         self._snapshots.abandon(pending)
 
     def store_snapshot(self, pending: PendingSnapshot) -> Steps:
-        self._snapshots.finish(pending)
+        self._snapshots.store(pending)
         self._note_snapshot()
         yield from ()
 

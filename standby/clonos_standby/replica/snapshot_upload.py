@@ -23,7 +23,7 @@ class Upload:
     def carry_out(self) -> None:
         began = time.thread_time()
         try:
-            self._store.finish(self._pending)
+            self._store.store(self._pending)
         except Exception as error:  # the instance's thread raises it
             self.error = error
         self.cost = time.thread_time() - began

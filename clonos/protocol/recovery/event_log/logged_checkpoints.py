@@ -25,9 +25,11 @@ def counting(log: Sequence[SnapshotName]) -> list[SnapshotName]:
 
 
 class LoggedCheckpoints:
-    """See the module. Of one instance, as one process knows them."""
+    """See the module. Of one instance, as one process knows them. `most`: transactions of a log, behind which a whole
+    checkpoint is due."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, most: int) -> None:
+        self._most = most
         self._logs: dict[LogName, list[SnapshotName]] = {}
         self._dropped: dict[LogName, set[SnapshotName]] = {}
         self._log_of: dict[SnapshotName, LogName] = {}
@@ -44,6 +46,10 @@ class LoggedCheckpoints:
         self._logs.setdefault(log, []).extend(names)
         self._log_of.update(dict.fromkeys(names, log))
         self._dropped.setdefault(log, set())
+
+    def is_full(self, log: LogName) -> bool:
+        """Whether no more is to be written to it."""
+        return len(self._logs.get(log, ())) >= self._most
 
     def log_of(self, name: SnapshotName) -> LogName | None:
         """In which it is."""
