@@ -57,7 +57,7 @@ class Snapshot:
     @property
     def point(self) -> Point:
         of = self.instance
-        return Point(str(self.name), of.log_offset, of.sent, of.reached, of.received)
+        return Point(str(self.name), of.log_offset, of.sent, of.reached, of.received, of.unkept)
 
     def resumed_under(self, fence: Fence, resume: Resume) -> Snapshot:
         """The same, as where an attempt begins."""
@@ -83,7 +83,8 @@ class SinkSnapshot:
 
     @property
     def point(self) -> Point:
-        return Point(str(self.name), LOG_BEGIN, {}, self.checkpoint.covered)
+        held = self.checkpoint
+        return Point(str(self.name), LOG_BEGIN, {}, held.covered, shown=held.shown)
 
     @property
     def end(self) -> SinkEnd:

@@ -16,7 +16,7 @@ from clonos.protocol.line.sink_trim import Page
 from clonos.protocol.recovery.causal.delta import still_needed
 from clonos.protocol.recovery.causal.holding import HolderReply, Index, told
 from clonos.protocol.recovery.rollback.progress import Progress
-from clonos.protocol.recovery.rollback.rounds import StoredRound
+from clonos.protocol.recovery.rollback.rounds import Rounds, StoredRound
 from clonos.protocol.recovery.rollback.sink_progress import SinkEnd
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.awaited_rows import AwaitedRows
@@ -72,13 +72,18 @@ class Coordinator(QueryCoordinator):
     def _exchange_rounds(self) -> None:
         """Now and then each server is told how far the rounds are, and tells what is stored."""
         if self._rounds is not None:
-            generation = self.generation
-            said = self._rounds.look(self._world.kernel.now / 1e6, self.forgotten)
-            for delay in self._world.faults.deliveries("rounds"):
-                self._world.kernel.after(
-                    delay, self._world.tell_rounds, generation, said, partial(self._hear_stored, generation)
-                )
+            try:
+                self._tell(self._rounds.look(self._world.kernel.now / 1e6, self.forgotten))
+            except ClonosError as error:
+                self._world.trace(self._driver.name, f"a round is late: {error}")
         self._world.kernel.after(ROUNDS_POLL, self._driver.call, self._exchange_rounds)
+
+    def _tell(self, said: Rounds) -> None:
+        generation = self.generation
+        for delay in self._world.faults.deliveries("rounds"):
+            self._world.kernel.after(
+                delay, self._world.tell_rounds, generation, said, partial(self._hear_stored, generation)
+            )
 
     def _hear_stored(self, generation: Generation, stored: Mapping[Origin, StoredRound]) -> None:
         delay = self._world.choices.schedule.randint(10, 500)
@@ -95,7 +100,7 @@ class Coordinator(QueryCoordinator):
             except ClonosError as error:
                 self._world.trace(self._driver.name, f"logs were not truncated: {error}")
             self._look_at_sinks()
-        self.launch()
+        self._world.kernel.after(POLL, self._driver.call, self._watch)
 
     def _look_at_sinks(self) -> None:
         now, awaited = self._world.kernel.now, self._awaited

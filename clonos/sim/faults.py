@@ -73,13 +73,6 @@ class Faults:
         self._numbers = 0
         self.struck: list[Struck] = []
         self.over = plan.faults == 0
-        self._checkpoints_are_gone = False
-
-    @property
-    def _is_unknown_to_senders(self) -> bool:
-        """Whether checkpoints are gone, and with Spark's commit it would be forgotten that there were any: of what
-        senders have kept for their readers they do not know what they have cut (docs/limits.md)."""
-        return self._checkpoints_are_gone and self._world.recoveries.line_kind.logs_messages
 
     def strikes(self, kind: Fault, where: str) -> bool:
         if self.over:
@@ -262,8 +255,7 @@ class Faults:
     def at_checkpoint(self) -> None:
         """While no driver is alive."""
         world = self._world
-        may_lose_commit = world.checkpoint.may_lose_commit and not self._is_unknown_to_senders
-        if may_lose_commit and self.strikes(Fault.COMMIT_LOST, "checkpoint"):
+        if world.checkpoint.may_lose_commit and self.strikes(Fault.COMMIT_LOST, "checkpoint"):
             world.checkpoint.lose_commit(offsets=world.plan.realtime)
         if world.checkpoint.may_lose_offsets and self.strikes(Fault.OFFSETS_LOST, "checkpoint"):
             world.checkpoint.lose_offsets()
@@ -312,7 +304,6 @@ class Faults:
 
     def _remove(self, snapshots: Snapshots) -> None:
         if self.strikes(Fault.SNAPSHOTS_GONE, f"snapshots of {snapshots.origin}"):
-            self._checkpoints_are_gone = True
             self._world.checks.truncation.snapshots_go(snapshots.origin)  # while they can be read
             snapshots.clear()
 

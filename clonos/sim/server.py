@@ -78,7 +78,7 @@ class ReplicaServer(Process):
             self.world.check_told(connection.said.generation)
         self._handed[process] = connection.link
         self._tell(process, Connect(connection.said, connection.link, previous))
-        if (rounds := self._rounds.first_told) is not None:
+        if (rounds := self._rounds.first_told(connection.said.generation)) is not None:
             self._tell(process, RoundsSaid(rounds))
         return True
 

@@ -29,7 +29,6 @@ LIMITS: dict[str, str] = {
     "Checkpoint storage is durable": """
         e2e/test_lost_commits.py::test_a_commit_that_spark_has_lost_is_written_again
         e2e/test_lost_commits.py::test_a_snapshot_that_a_commit_needs_is_missed
-        sim/test_sim_alone.py::test_checkpoints_that_are_gone_with_the_commit_are_not_missed
         storage/test_storage_objects.py::test_of_claims_at_once_one_is_taken""",
     "What stands before `causal()`": """
         spark/test_spark_before_causal.py::test_what_is_not_the_same_at_each_reading_is_refused

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -113,13 +114,22 @@ def test_after_the_epoch_has_ended_as_the_hint_says_another_program_begins() -> 
 
 
 def test_a_sender_whose_checkpoint_is_gone_is_named() -> None:
-    """An instance without input may have none in micro-batch, but not one whose rows others have."""
+    """An instance without input may have none in micro-batch, but not one whose rows others have, or that was sent
+    some."""
     standings = {origin: Standing(base) for origin, base in BASES.items() if origin != FIRST}
     how = {"generation": 2, "epoch": Epoch(1), "resumes": True, "recovery": RecoveryKind.BATCH}
     with pytest.raises(SnapshotCorrupt, match="'second' has received rows up to 2 of instance 0 of 'first'"):
         rollback_line(CHAIN, {**standings, FIRST: Standing()}, {}, **how)
-    idle = {FIRST: Standing(BASES[FIRST]), SECOND: Standing(), SINK: Standing()}
+    idle = {FIRST: Standing(first("a", -1)), SECOND: Standing(), SINK: Standing()}
     assert rollback_line(CHAIN, idle, {}, **how).bases == {FIRST: "a"}
+
+
+def test_a_receiver_whose_checkpoint_is_gone_is_named() -> None:
+    standings = {origin: Standing(base) for origin, base in BASES.items()}
+    how = {"generation": 2, "epoch": Epoch(1), "resumes": True, "recovery": RecoveryKind.BATCH}
+    said = r"'first' has sent rows up to 2 to instance 0 of 'second', and no checkpoint .* 'second' ended the epoch"
+    with pytest.raises(SnapshotCorrupt, match=said):
+        rollback_line(CHAIN, {**standings, SECOND: Standing(second("b", 1, 2))}, {}, **how)
 
 
 def test_rows_that_came_from_a_source_may_be_shown_again() -> None:
@@ -193,6 +203,71 @@ def _newest(points: dict[Origin, list[Point]], fits: Callable[[int, int], bool])
     newest = tuple(max(each) for each in zip(*consistent, strict=True))
     assert newest in consistent, "there is one newest line"
     return {origin: choices[origin][at] for origin, at in zip(BASES, newest, strict=True) if at}
+
+
+def cut(point: Point, upto: int) -> Point:
+    """Its log of what was sent begins behind that row."""
+    return replace(point, unkept={0: OutputNumber(upto)})
+
+
+def test_a_sender_does_not_begin_where_it_has_cut_what_its_reader_lacks() -> None:
+    """The reader's checkpoints are gone. From where the sender has all of it, it is sent again; else, it is made."""
+    lacking = {FIRST: [first("a1", 4), cut(first("a2", 6), 4)], SINK: [sink("c1", 2)]}
+    found = line(lacking, 2, recovery=RecoveryKind.UNCOORDINATED)
+    assert names(found) == {FIRST: "a1", SINK: "c1"} and found.resumes[FIRST].unread == 3
+    lacking[FIRST][0] = cut(first("a1", 4), 3)
+    assert names(line(lacking, 2, recovery=RecoveryKind.UNCOORDINATED)) == {SINK: "c1"}
+
+
+READING = {origin: BASES[origin] for origin in (FIRST, SECOND)}
+"""The sink shows rows at once."""
+
+
+def shown(visible: dict[int, int], cut_upto: int) -> RecoveryLine:
+    inside = {FIRST: [first("a1", 6)], SECOND: [cut(second("b1", 6, 6), cut_upto)]}
+    standings = {origin: Standing(base, inside[origin]) for origin, base in READING.items()}
+    return rollback_line(
+        CHAIN,
+        standings,
+        {SINK: visible},
+        generation=2,
+        epoch=Epoch(1),
+        resumes=True,
+        recovery=RecoveryKind.EAGER,
+    )
+
+
+def test_a_sink_that_has_less_than_its_senders_have_kept_is_refused() -> None:
+    """It was put back alone. What it lacks may be made again where nothing of the epoch is visible, and only there."""
+    assert names(shown({SECOND.channel: 5}, cut_upto=5)) == {FIRST: "a1", SECOND: "b1"}
+    said = rf"lost output: node 4, instance 0 .* channel {SECOND.channel} up to number 5 in the open epoch, .* to 4"
+    with pytest.raises(CheckpointMismatch, match=said):
+        shown({SECOND.channel: 4}, cut_upto=5)
+    assert names(shown({SECOND.channel: 2}, cut_upto=5)) == {FIRST: "a1"}, "the second begins the epoch again"
+
+
+def test_a_sink_that_has_lost_what_it_has_shown_of_a_round_is_refused() -> None:
+    """What it holds begins behind that."""
+    shows = replace(sink("c1", 6), shown={SECOND.channel: 5})
+    inside = {FIRST: [first("a1", 6)], SECOND: [second("b1", 6, 6)], SINK: [shows]}
+    assert names(line(inside, 5)) == {FIRST: "a1", SECOND: "b1", SINK: "c1"}
+    said = rf"lost output: node 4, instance 0 .* channel {SECOND.channel} up to number 5 in the open epoch, .* to 4"
+    with pytest.raises(CheckpointMismatch, match=said):
+        line(inside, 4)
+    assert names(line(inside, 2)) == {}, "nothing of the epoch is visible: it is done again"
+
+
+def test_a_sink_in_a_new_place_need_not_have_what_was_shown_elsewhere() -> None:
+    """As the hint says that a lost sink may be."""
+    found = shown({}, cut_upto=5)
+    assert names(found) == {FIRST: "a1", SECOND: "b1"}, "nothing is made again"
+    assert found.resumes[SECOND].unread == 0, "what is kept is sent there"
+    shows = replace(sink("c1", 6), shown={SECOND.channel: 5})
+    inside = {FIRST: [first("a1", 6)], SECOND: [second("b1", 6, 6)], SINK: [shows]}
+    standings = {origin: Standing(base, inside[origin]) for origin, base in BASES.items()}
+    how = {"generation": 2, "epoch": Epoch(1), "resumes": True, "recovery": RecoveryKind.COORDINATED}
+    found = rollback_line(CHAIN, standings, {SINK: {}}, **how)
+    assert names(found) == {FIRST: "a1", SECOND: "b1", SINK: "c1"}, "where the sink holds its rows, too"
 
 
 def test_rows_of_one_reader_are_not_sent_again_for_the_sake_of_another() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -112,7 +113,7 @@ def test_a_server_keeps_what_is_said_of_the_newest_start() -> None:
     assert relay.say(2, Rounds(Round(1)))
     assert not relay.say(2, Rounds(Round(1))), "nothing new"
     relay.stored(2, ONE, StoredRound(Epoch(0), Round(1)))
-    assert not relay.say(1, Rounds(Round(9))) and relay.rounds.begun == 1
+    assert not relay.say(1, Rounds(Round(9))) and relay.rounds == Rounds(Round(1), generation=2)
     relay.stored(1, TWO, StoredRound(Epoch(0), Round(9)))
     assert relay.stored_of(2) == stored(0, 1, ONE)
     assert relay.stored_of(1) == {}
@@ -131,9 +132,22 @@ def test_a_server_keeps_what_is_said_of_the_newest_start() -> None:
 def test_a_process_that_begins_to_serve_is_told_all_that_is_known(said: Rounds) -> None:
     """Where no rounds begin there is as much to be told: until it knows which epoch has committed, it sends nothing."""
     relay = RoundRelay()
-    assert relay.first_told is None
+    assert relay.first_told(1) is None
     relay.say(1, said)
-    assert relay.first_told == said
+    assert relay.first_told(1) == replace(said, generation=1)
+
+
+def test_a_process_of_a_new_start_is_not_told_of_rounds_of_the_one_before() -> None:
+    """Its own first round would be taken for that one's, which was complete, and its rows be seen before it is."""
+    relay = RoundRelay()
+    before = Rounds(Round(1), StoredRound(Epoch(0), Round(1)))
+    relay.say(1, before)
+    assert relay.first_told(2) is None
+    relay.say(2, Rounds(Round(1)))
+    assert relay.first_told(2) == Rounds(Round(1), generation=2)
+    late = relay.rounds.newest(replace(before, generation=1))
+    assert late == replace(before, generation=1).newest(relay.rounds) == relay.rounds
+    assert late.in_start(2) == late and late.in_start(3) == Rounds(generation=3)
 
 
 def test_of_two_safe_lines_the_later_point_of_each_instance_counts() -> None:

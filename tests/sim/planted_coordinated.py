@@ -151,7 +151,7 @@ def held_output_of_a_commit_that_spark_has_lost_counts_as_lost(patch: Patch) -> 
 
 def line_may_lie_before_what_is_visible(patch: Patch) -> None:
     """Every start is taken for that of another program, which begins where the epoch does."""
-    patch.setattr(rollback_line, "_check_visible", lambda *given: None)
+    patch.setattr(rollback_line, "_visible_behind", lambda *given: None)
     patch.setattr(query_coordinator, "program_at", lambda programs, epoch: object())
 
 

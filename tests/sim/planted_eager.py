@@ -11,7 +11,6 @@ from planted_recovery import planted_under
 from clonos.protocol.fence import of_same_attempt
 from clonos.protocol.ids import OutputNumber, output_after
 from clonos.protocol.recovery.recovery_kind import RecoveryKind
-from clonos.protocol.recovery.rollback.round_relay import RoundRelay
 from clonos.protocol.roles.incarnation import Incarnation
 from clonos.protocol.roles.operator_session import OperatorSession
 from clonos.sim.sent_frames import SentFrames
@@ -109,11 +108,6 @@ def a_replacement_begins_where_the_epoch_does(patch: Patch) -> None:
     patch.setattr(Incarnation, "_choose", choose)
 
 
-def a_replacement_is_told_of_rounds_alone(patch: Patch) -> None:
-    """And there are none, so until the driver has something new to say it knows of no epoch that has committed."""
-    patch.setattr(RoundRelay, "first_told", property(lambda self: self.rounds if self.rounds.begun else None))
-
-
 of = planted_under(RecoveryKind.EAGER)
 
 
@@ -129,6 +123,5 @@ EAGER: dict[str, Planted] = {
         of(a_replacement_sends_again_in_the_next_epoch, first=86),
         of(a_replacement_forgets_what_its_conduit_has, rates=RESTARTS),
         of(a_replacement_begins_where_the_epoch_does),
-        of(a_replacement_is_told_of_rounds_alone),
     )
 }

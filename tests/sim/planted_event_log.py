@@ -60,7 +60,7 @@ EVENT_LOG: dict[str, Planted] = {
         logged(a_log_goes_with_the_first_that_is_passed_over),
         logged(a_log_goes_when_a_whole_checkpoint_follows_it),
         logged(the_last_transaction_does_not_count),
-        logged(the_newest_alone_counts, rates=RESTARTS),
+        logged(the_newest_alone_counts, first=520, rates=RESTARTS),
         logged(rows_leave_before_they_are_stored),
         logged(a_replacement_sends_nothing_again),
         logged(a_replacement_begins_where_the_epoch_does),

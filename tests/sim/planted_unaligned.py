@@ -15,6 +15,7 @@ from clonos.protocol.recovery.coordinated.channel_states import ChannelStates
 from clonos.protocol.recovery.marker import Marker
 from clonos.protocol.recovery.policy import BeginCheckpoint, Checkpoint, CompleteCheckpoint, Decision
 from clonos.protocol.recovery.recovery_kind import RecoveryKind
+from clonos.protocol.recovery.rollback.rounds import Rounds
 from clonos.protocol.roles.operator_session import OperatorSession
 from clonos.sim.operator_host import OperatorHost
 
@@ -107,6 +108,17 @@ def marker_is_sent_when_the_checkpoint_is_complete(patch: Patch) -> None:
     patch.setattr(OperatorSession, "_checkpoint", checkpoint)
 
 
+def rounds_of_the_start_before_count(patch: Patch) -> None:
+    """Those of this one are numbered like them."""
+    real = Rounds.newest
+
+    def newest(self: Rounds, other: Rounds) -> Rounds:
+        return real(self, replace(other, generation=self.generation))
+
+    patch.setattr(Rounds, "newest", newest)
+    patch.setattr(Rounds, "in_start", lambda self, generation: self)
+
+
 of = planted_under(RecoveryKind.UNALIGNED)
 
 UNALIGNED: dict[str, Planted] = {
@@ -116,6 +128,7 @@ UNALIGNED: dict[str, Planted] = {
         of(what_follows_a_marker_is_in_the_state_of_its_channel, rates={**CRASHES, **RESTARTS}),
         of(checkpoint_is_complete_with_its_first_marker, rates={**CRASHES, **RESTARTS}),
         of(states_of_channels_are_what_functions_have_left_of_them, rates={**CRASHES, **RESTARTS}),
+        of(rounds_of_the_start_before_count, first=60, rates={**CRASHES, **RESTARTS}),
         of(what_channels_had_in_a_round_before_is_in_their_state, rates={**CRASHES, **RESTARTS}),
         of(state_is_fixed_when_the_last_marker_has_come, rates={**CRASHES, **RESTARTS}),
         of(marker_is_sent_when_the_checkpoint_is_complete, rates={**CRASHES, **RESTARTS}),

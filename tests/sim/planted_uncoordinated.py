@@ -16,6 +16,7 @@ from clonos.protocol.recovery.recovery_kind import RecoveryKind
 from clonos.protocol.recovery.rollback.held_output import HeldWrite
 from clonos.protocol.recovery.rollback.rounds import Rounds
 from clonos.protocol.recovery.uncoordinated import safe_line
+from clonos.protocol.recovery.uncoordinated.sent_log_truncation import SentLogTruncation
 from clonos.protocol.roles.holding_sink_session import HoldingSinkSession
 from clonos.protocol.roles.operator_session import OperatorSession
 from clonos.sim.frames import OutputFrame
@@ -150,6 +151,11 @@ def sink_takes_no_checkpoint_of_what_came_before_its_last(patch: Patch) -> None:
     patch.setattr(HoldingSinkSession, "_checkpoint", checkpoint)
 
 
+def checkpoints_do_not_say_where_the_log_was_cut(patch: Patch) -> None:
+    nowhere = property(lambda self: {}, lambda self, unkept: None)
+    patch.setattr(SentLogTruncation, "unkept", nowhere, raising=False)
+
+
 def event_time_that_was_told_without_rows_is_forgotten(patch: Patch) -> None:
     patch.setattr(OutputWatermarks, "restore", lambda self, kept: None)
 
@@ -173,6 +179,7 @@ UNCOORDINATED: dict[str, Planted] = {
         of(safe_line_is_that_of_the_newest_checkpoints),
         of(log_of_what_was_sent_is_cut_where_its_writer_stands),
         of(sink_takes_no_checkpoint_of_what_came_before_its_last),
+        of(checkpoints_do_not_say_where_the_log_was_cut),
         of(event_time_that_was_told_without_rows_is_forgotten, event_time=True),
     )
 }

@@ -16,7 +16,6 @@ from clonos.protocol.recovery.recovery_kind import RecoveryKind
 from clonos.protocol.roles import operator_session
 from clonos.sim.command import run_mixed, run_rolled_back
 from clonos.sim.coordinator import Coordinator
-from clonos.sim.faults import Faults
 from clonos.sim.plan import draw_plan
 from clonos.sim.process_pool import process_pool
 from clonos.sim.rollback_plan import rolled_back
@@ -76,15 +75,6 @@ def test_lines_cut_through_what_is_under_way(monkeypatch: pytest.MonkeyPatch) ->
     for seed in range(40):
         assert run_rolled_back(RecoveryKind.UNCOORDINATED, seed).right
     assert sum(unread) > 10
-
-
-def test_checkpoints_that_are_gone_with_the_commit_are_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A limit that the documentation names: the sender has cut what its reader would have to be sent again."""
-    seed = 67
-    assert run_rolled_back(RecoveryKind.COMMUNICATION_INDUCED, seed).right
-    monkeypatch.setattr(Faults, "_is_unknown_to_senders", False)
-    report = run_rolled_back(RecoveryKind.COMMUNICATION_INDUCED, seed)
-    assert "begins with row -1 of 8/1, which begins behind row 4" in str(report)
 
 
 @pytest.mark.soak

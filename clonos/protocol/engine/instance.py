@@ -357,6 +357,11 @@ class Instance:
         return self._output.emitted_output
 
     @property
+    def sent(self) -> Mapping[int, OutputNumber]:
+        """By destination, the number of the last row for it so far."""
+        return self._output.sent
+
+    @property
     def processed(self) -> int:
         """Records consumed so far by this incarnation."""
         return self._runner.processed

@@ -55,6 +55,8 @@ class InstanceSnapshot:
     channel_state: list[bytes] = field(default_factory=list)
     """Records that belong to it, too, in the runtime's form; where it is read they are behind those of `pending`."""
     channel_reached: Mapping[int, int] = field(default_factory=dict)  # by channel, the last position of these
+    unkept: Mapping[int, OutputNumber] = field(default_factory=dict)
+    """By destination, the last row that its log of what was sent lacks (`uncoordinated.sent_log_truncation`)."""
 
     @property
     def history(self) -> HistoryMark:

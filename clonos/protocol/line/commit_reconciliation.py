@@ -35,6 +35,7 @@ from clonos.errors import CheckpointMismatch
 from clonos.protocol.ids import FIRST_EPOCH, NO_EPOCH, Epoch, NodeId, Origin
 from clonos.protocol.line.commit_record import CommitRecord
 from clonos.protocol.line.final_snapshot import FinalSnapshots
+from clonos.protocol.line.known_sinks import lost_output, sinks_with_rows
 from clonos.protocol.line.snapshot_name import SnapshotName
 from clonos.protocol.topology import NodeKind, Topology
 
@@ -178,7 +179,7 @@ def new_sinks(found: Found, newest: CommitRecord) -> frozenset[NodeId]:
 def known_sinks(found: Found) -> set[NodeId]:
     """Those of which their place has something."""
     known = {sink for sink, record in found.shown.items() if record.is_of(sink)}
-    return known | {origin.node for origin, channels in found.cursors.items() if channels}
+    return known | sinks_with_rows(found.cursors)
 
 
 def _check_sinks(found: Found, newest: CommitRecord) -> None:
@@ -205,12 +206,7 @@ def check_last_output(
 def _check_shown(found: Found, epoch: Epoch, sink: Origin, channel: int, number: int) -> None:
     at = found.cursors.get(sink, {}).get(channel, -1)
     if at < number:
-        raise CheckpointMismatch(
-            f"the sink has lost output: {_name(sink)} of it had rows of channel {channel} up to number {number} when "
-            f"epoch {epoch} committed, and has them up to {at}",
-            hint="Restore the sink as it was then or later. If it was in another place then, give it that one again, "
-            "or a place where it has never been. Or begin anew with a new checkpoint",
-        )
+        raise lost_output(_name(sink), channel, number, f"when epoch {epoch} committed", at)
 
 
 def _check_snapshots(found: Found, newest: CommitRecord) -> None:

@@ -34,6 +34,7 @@ from clonos.protocol.engine.instance_snapshot import still_awaited
 from clonos.protocol.fence import Generation, generation_of
 from clonos.protocol.ids import LOG_BEGIN, NO_OUTPUT, Epoch, LogOffset, Origin, OutputNumber, channel_origin
 from clonos.protocol.line.consistent_line import RestartPoint, newest_consistent_line
+from clonos.protocol.line.known_sinks import sinks_with_rows
 from clonos.protocol.line.snapshot_name import Since, SnapshotName
 from clonos.protocol.recovery.recovery_kind import RecoveryKind
 from clonos.protocol.topology import Node, NodeKind, Topology
@@ -51,6 +52,8 @@ class Point:
     sent: Mapping[int, OutputNumber]  # by destination, the number of the last row for it
     reached: Mapping[int, int]  # by channel, the last position that is in it
     received: Mapping[Origin, LogOffset] = field(default_factory=dict)  # how far it was sent others' logs
+    unkept: Mapping[int, OutputNumber] = field(default_factory=dict)  # as `sent`: what its log of that lacks
+    shown: Mapping[int, int] = field(default_factory=dict)  # as `reached`: what of it a sink's store has
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,11 +223,18 @@ class _RestartPoints(Sequence[RestartPoint]):
     of many channels, so only the one that was looked at last is there."""
 
     def __init__(
-        self, standing: Standing, receivers: Sequence[int], senders: Collection[int], *, keeps_sent: bool
+        self,
+        standing: Standing,
+        receivers: Sequence[int],
+        *,
+        senders: Collection[int],
+        keeps_sent: bool,
+        new: Collection[int],
     ) -> None:
-        """`senders` are those that do not repeat what they have sent; `keeps_sent`: it has a log of what it has."""
+        """`senders` are those that do not repeat what they have sent; `keeps_sent`: it has a log of what it has.
+        Receivers that are `new` need not have what was sent before they were there."""
         self._standing, self._receivers, self._senders = standing, receivers, senders
-        self._keeps_sent = keeps_sent
+        self._keeps_sent, self._new = keeps_sent, new
         self._last = 0, self._make(0)
 
     def __len__(self) -> int:
@@ -248,7 +258,10 @@ class _RestartPoints(Sequence[RestartPoint]):
         point = self._standing.inside[number - 1]
         sent = self._by_receiver(point.sent)
         new = {sender: at for sender, at in point.reached.items() if sender in self._senders}
-        return RestartPoint(point.reached, sent, unkept={} if self._keeps_sent else sent, unrepeatable=new)
+        unkept = sent
+        if self._keeps_sent:
+            unkept = {to: at for to, at in self._by_receiver(point.unkept).items() if to not in self._new}
+        return RestartPoint(point.reached, sent, unkept=unkept, unrepeatable=new)
 
     def _by_receiver(self, sent: Mapping[int, OutputNumber]) -> dict[int, int]:
         known = len(self._receivers)
@@ -267,7 +280,9 @@ def _restart_points(
     unrepeated = frozenset(
         () if recovery.repeats else (origin.channel for origin in topology.instances(NodeKind.OPERATOR))
     )
-    points = partial(_RestartPoints, senders=unrepeated, keeps_sent=recovery.logs_messages)
+    known = sinks_with_rows(cursors)
+    new = frozenset(origin.channel for origin in cursors if origin.node not in known)
+    points = partial(_RestartPoints, senders=unrepeated, keeps_sent=recovery.logs_messages, new=new)
     found: dict[int, Sequence[RestartPoint]] = {
         origin.channel: points(standings[origin], ()) if origin in standings else [RestartPoint(reached)]
         for origin, reached in cursors.items()

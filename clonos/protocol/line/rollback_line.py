@@ -11,10 +11,12 @@ else. That it does can only be where a part of the checkpoint is older than anot
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from clonos.errors import CheckpointMismatch, SnapshotCorrupt
 from clonos.protocol.fence import Generation
 from clonos.protocol.ids import Epoch, Origin, channel_origin
+from clonos.protocol.line.known_sinks import lost_output, sinks_with_rows
 from clonos.protocol.line.recovery_line import Point, RecoveryLine, Standing, beginnings, recovery_line
 from clonos.protocol.recovery.recovery_kind import RecoveryKind
 from clonos.protocol.topology import NodeKind, Topology
@@ -38,12 +40,19 @@ def rollback_line(
     _check_bases(topology, standings)
     if resumes:
         line = rollback_target(
-            topology, standings, cursors, generation=generation, epoch=epoch, recovery=recovery
+            topology,
+            _of_stores(standings, cursors),
+            cursors,
+            generation=generation,
+            epoch=epoch,
+            recovery=recovery,
         )
     else:
         bases = {origin: one.base for origin, one in standings.items() if one.base is not None}
         line = RecoveryLine(generation, epoch, **beginnings(bases))
-    _check_visible(topology, line, standings, cursors)
+    behind = _visible_behind(topology, line, standings, cursors)
+    if behind is not None:
+        raise _lost_output(topology, standings, cursors) or behind
     return line
 
 
@@ -65,24 +74,73 @@ def rollback_target(
 
 
 def _check_bases(topology: Topology, standings: Mapping[Origin, Standing]) -> None:
-    """Whoever has received rows in an epoch that has committed has a sender that ended one. In micro-batch an instance
-    without input leaves no checkpoint, so that one is gone shows here."""
-    for receiver, standing in standings.items():
-        for channel, at in standing.reached.items():
-            sender = channel_origin(channel)
-            to = topology.destination(sender.node, receiver)
-            if sender in standings and to is not None and at > standings[sender].sent.get(to, -1):
-                raise SnapshotCorrupt(
-                    f"instance {receiver.instance} of {topology.node(receiver.node).name!r} has received rows up to "
-                    f"{at} of instance {sender.instance} of {topology.node(sender.node).name!r}, and no checkpoint is "
-                    "there with which that ended the epoch",
-                    hint="Restore the checkpoint as it was after that epoch",
-                )
+    """What has been received in epochs that have committed, a sender has ended them with, and what it had sent has been
+    received. In micro-batch an instance without input leaves no checkpoint, so that one is gone shows here."""
+
+    def named(origin: Origin) -> str:
+        return f"instance {origin.instance} of {topology.node(origin.node).name!r}"
+
+    def gone(what: str, ended: Origin) -> SnapshotCorrupt:
+        return SnapshotCorrupt(
+            f"{what}, and no checkpoint is there with which {named(ended)} ended the epoch",
+            hint="Restore the checkpoint as it was after that epoch",
+        )
+
+    for sender, standing in standings.items():
+        for to, receiver in enumerate(topology.receivers(sender.node)):
+            if receiver not in standings:
+                continue
+            is_sink = topology.node(receiver.node).kind is NodeKind.SINK  # of which its place is asked
+            sent, had = standing.sent.get(to, -1), standings[receiver].reached.get(sender.channel, -1)
+            if had > sent:
+                raise gone(f"{named(receiver)} has received rows up to {had} of {named(sender)}", sender)
+            if had < sent and not is_sink:
+                raise gone(f"{named(sender)} has sent rows up to {sent} to {named(receiver)}", receiver)
 
 
-def _check_visible(
+def _of_stores(standings: Mapping[Origin, Standing], cursors: Cursors) -> dict[Origin, Standing]:
+    """Without the checkpoints of sinks whose store has not, or not any more, what they have shown. A new place need not
+    have it."""
+    known = sinks_with_rows(cursors)
+
+    def has(origin: Origin, point: Point) -> bool:
+        visible = cursors.get(origin, {})
+        return origin.node not in known or all(
+            visible.get(channel, -1) >= at for channel, at in point.shown.items()
+        )
+
+    return {
+        origin: replace(standing, inside=[point for point in standing.inside if has(origin, point)])
+        for origin, standing in standings.items()
+    }
+
+
+def _lost_output(
+    topology: Topology, standings: Mapping[Origin, Standing], cursors: Cursors
+) -> CheckpointMismatch | None:
+    """Of a sink that has less in its place than it has shown there, or than its senders have cut from the logs of what
+    they have sent."""
+    known = sinks_with_rows(cursors)
+    for origin, standing in standings.items():
+        newest = standing.inside[-1] if standing.inside else None
+        if newest is None:
+            continue
+        gone = [(origin, channel, at) for channel, at in newest.shown.items()]
+        for to, reader in enumerate(topology.receivers(origin.node)):
+            if topology.node(reader.node).kind is NodeKind.SINK and reader not in standings:
+                gone.append((reader, origin.channel, newest.unkept.get(to, -1)))
+        for sink, channel, number in gone:
+            at = cursors.get(sink, {}).get(channel, -1)
+            if sink.node in known and at < number:
+                name = f"node {sink.node}, instance {sink.instance}"
+                return lost_output(name, channel, number, "in the open epoch", at)
+    return None
+
+
+def _visible_behind(
     topology: Topology, line: RecoveryLine, standings: Mapping[Origin, Standing], cursors: Cursors
-) -> None:
+) -> CheckpointMismatch | None:
+    """What is refused where rows are visible that would be made again, and differently."""
     operators = {node.number for node in topology.nodes if node.kind is NodeKind.OPERATOR}
 
     def begins(origin: Origin) -> Point | None:
@@ -100,10 +158,11 @@ def _check_visible(
     for origin in topology.instances(NodeKind.SINK):
         for channel, at in cursors.get(origin, {}).items():
             if channel_origin(channel).node in operators and (last := reached(origin, channel)) < at:
-                raise CheckpointMismatch(
+                return CheckpointMismatch(
                     f"sink {topology.node(origin.node).name!r}, instance {origin.instance}, shows rows of channel "
                     f"{channel} up to {at}, and the newest checkpoints that fit together end at "
                     f"{last if last >= 0 else 'none'}: rows behind that would be made again, and differently",
                     hint="Restore the checkpoint as it was last; a new program begins where an epoch has ended: let "
                     "the old one run until one has, or begin anew with a new checkpoint and a new sink",
                 )
+    return None

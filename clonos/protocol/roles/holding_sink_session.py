@@ -79,7 +79,7 @@ class HoldingSinkSession(SinkSession, Generic[S]):
         self._policy = policy
         self._schedule = SnapshotSchedule(limits, now=ports.steady_clock(), work=0)
         self._has_moved = False  # since the last checkpoint
-        self._rounds = Rounds()
+        self._heard = Rounds()
         self._held = HeldOutput()
         self._is_there = False
         self._is_open = False
@@ -106,7 +106,7 @@ class HoldingSinkSession(SinkSession, Generic[S]):
     def show_committed(self, request: AttachRequest, committed: Epoch) -> Steps:
         """In the driver, where no process of the instance does."""
         yield from self.attach(request)
-        yield from self.hear_rounds(Rounds(committed=committed))
+        yield from self.hear_rounds(Rounds(committed=committed, generation=request.generation))
 
     def open_epoch(self) -> Steps:
         self._is_open = True
@@ -121,8 +121,13 @@ class HoldingSinkSession(SinkSession, Generic[S]):
     def tick(self) -> Steps:
         yield from self._checkpoint_if_due()
 
+    @property
+    def _rounds(self) -> Rounds:
+        """Those of the start that the instance runs in. It may hear of the next one before that asks for it."""
+        return self._heard.in_start(self.request.generation)
+
     def hear_rounds(self, rounds: Rounds) -> Steps:
-        self._rounds = self._rounds.newest(rounds)
+        self._heard = self._heard.newest(rounds)
         if self._is_open:
             yield from self._carry_out(self._policy.begin_round(self._rounds.open))
         if self._is_there:

@@ -98,6 +98,7 @@ class Incarnation(Generic[S]):
             None  # of what it began with, the first row that may have to be sent again
         )
         self.kept_of_policy = b""  # of what it began with, if that is inside the epoch
+        self.unkept: Mapping[int, OutputNumber] = {}  # likewise
         self._since = LOG_BEGIN  # the log offset from which on this incarnation goes its own way
 
     @property
@@ -213,6 +214,7 @@ class Incarnation(Generic[S]):
         self.request = request
         self.unread = None
         self.kept_of_policy = b""
+        self.unkept = {}
         self.bundles = BundleGapDetector()
 
     def _has_read_log(self) -> None:
@@ -265,7 +267,7 @@ class Incarnation(Generic[S]):
         snapshot = self._return_to(found, resume)
         self.unread = self._first_unread(found, resume)
         if snapshot is not None and snapshot.epoch == request.epoch:
-            self.kept_of_policy = snapshot.kept_of_policy
+            self.kept_of_policy, self.unkept = snapshot.kept_of_policy, snapshot.unkept
         yield from self._ports.reached(Reached.STATE)
         opened = self._ports.open_log()
         held = opened.held

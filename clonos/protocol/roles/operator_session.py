@@ -40,6 +40,7 @@ from clonos.protocol.recovery.rollback.replaceable import (
     run_again,
 )
 from clonos.protocol.recovery.rollback.rounds import Rounds, StoredRound
+from clonos.protocol.recovery.uncoordinated.sent_log_truncation import SentLogTruncation
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.crash_marks import CrashMarks
 from clonos.protocol.roles.incarnation import Incarnation
@@ -99,7 +100,8 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         self._name = name
         self._ports = ports
         self._policy = policy
-        self._rounds = Rounds()
+        self._truncation = SentLogTruncation()
+        self._heard = Rounds()
         self._is_open = False
         self._may_have_moved = may_have_moved
         self.incarnation: Incarnation[S] = Incarnation(
@@ -170,6 +172,8 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
             raise run_again(request, self._name)
         if self._policy.goes_back:
             self._ports.snapshots.keep_from(0)
+        is_inside = self.incarnation.unread is not None
+        self._truncation.begin(self.incarnation.unkept if is_inside else dict(self.live.sent))
         self._policy.begin_epoch()
         if self.incarnation.kept_of_policy:
             self._policy.resume(self.incarnation.kept_of_policy)
@@ -211,7 +215,8 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         if unread is None:
             sent_log.clear()
             self._sent_output = self.live.emitted_output
-        elif self._policy.kind.sends_late:
+            return
+        if self._policy.kind.sends_late:
             self._unsent += sent_log.frames(unread)
             self._frames_stored = self._frames_made
             self._release()
@@ -259,9 +264,14 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         if not self.request.standby:
             self._ports.forget_snapshots(epoch, self.incarnation.begun)
 
+    @property
+    def _rounds(self) -> Rounds:
+        """Those of the start that the instance runs in. It may hear of the next one before that asks for it."""
+        return self._heard.in_start(self.request.generation)
+
     def hear_rounds(self, rounds: Rounds) -> Steps:
         """How far the rounds of this start of the query are."""
-        self._rounds = self._rounds.newest(rounds)
+        self._heard = self._heard.newest(rounds)
         if self._policy.kind.logs_messages and self.incarnation.is_there:
             self._forget_before_safe_line()
             if self._is_open:
@@ -272,7 +282,8 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
     def _forget_before_safe_line(self) -> None:
         safe = self._rounds.safe.get(self.incarnation.origin)
         if safe is not None and safe.stored.epoch == self.request.epoch:
-            self._ports.sent_log.forget(safe.unread)
+            if (cut := self._truncation.pass_safe_line(safe.unread)) is not None:
+                self._ports.sent_log.forget(cut)
             if self._policy.goes_back:
                 self._ports.snapshots.keep_from(safe.stored.round)
 
@@ -379,9 +390,8 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
             self._release(is_committed=True)
         name = self.incarnation.name_snapshot(final=True)
         ports.fold_log()
-        pending = ports.begin_snapshot(
-            name, self.incarnation.epoch_end(), covered=self.incarnation.bundles.upto
-        )
+        content = self._with_truncation(self.incarnation.epoch_end())
+        pending = ports.begin_snapshot(name, content, covered=self.incarnation.bundles.upto)
         self._schedule.begin(ports.steady_clock(), ports.work())
         yield from ports.at(Moment.LAST_SNAPSHOT_BEGUN)
         yield from ports.store_snapshot(pending)
@@ -466,12 +476,19 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         number = Round(name.sequence) if round is None else round
         covers = _Storing(self._acked_input, self.live.log_offset, number, self._frames_made)
         ports.fold_log()
-        content = self.live.snapshot()
+        content = self._with_truncation(self.live.snapshot())
         content.kept_of_policy = self._policy.take_checkpoint()
         bundles = self.incarnation.bundles.upto
         pending = ports.begin_snapshot(name, content, covered=bundles)
         self._schedule.begin(ports.steady_clock(), ports.work())
         return _Begun(pending, content, bundles, covers, [])
+
+    def _with_truncation(self, content: InstanceSnapshot) -> InstanceSnapshot:
+        """It says what its log of what was sent lacks, which is cut there when the safe line has passed it."""
+        if self._policy.kind.logs_messages:
+            content.unkept = self._truncation.unkept
+            self._truncation.take_checkpoint(content.emitted, content.sent)
+        return content
 
     def _is_mark_due(self) -> bool:
         """Whether the driver is to reckon with this one: where a failure may lead to it, and the interval is over."""

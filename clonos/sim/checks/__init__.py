@@ -232,6 +232,7 @@ class Checks:
             snapshot.rows = self.truth.row_history(host.origin)
             self.event_time.takes_snapshot(host.origin, snapshot)
             self.vectors.takes_snapshot(host, snapshot)
+            self.rollbacks.takes_snapshot(host.origin, snapshot)
             return
         self.replays.snapshot(host, snapshot)
 

@@ -3,6 +3,7 @@ failure now would lead to."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -11,9 +12,11 @@ from clonos.protocol.ids import Origin, channel_origin
 from clonos.protocol.line.recovery_line import Point, RecoveryLine
 from clonos.protocol.topology import NodeKind
 from clonos.sim.checks.violation import Violation
+from clonos.sim.plan import Fault
 from clonos.sim.records import Tag
 
 if TYPE_CHECKING:
+    from clonos.sim.checkpoint import Snapshot
     from clonos.sim.world import World
 
 
@@ -22,6 +25,20 @@ class Rollbacks:
 
     def __init__(self, world: World) -> None:
         self._world = world
+
+    def takes_snapshot(self, origin: Origin, snapshot: Snapshot) -> None:
+        """What it does not say to be gone from the log of what was sent is in it."""
+        if not self._world.recoveries.by_node[origin.node].logs_messages:
+            return
+        kept = {(to, record.position) for frame in snapshot.sent for to, record in frame.records}
+        for to, numbers in snapshot.rows.sent.items():
+            first = bisect_right(numbers, snapshot.instance.unkept.get(to, -1))
+            lost = [number for number in numbers[first:] if (to, number) not in kept]
+            if lost:
+                raise Violation(
+                    "log of what was sent",
+                    f"{origin} has not kept row {lost[0]} for {to}, and does not say so",
+                )
 
     def line_drawn(self, line: RecoveryLine) -> None:
         """By the definition: what was received was sent, and what was sent was received, or is kept by its sender."""
@@ -60,6 +77,8 @@ class Rollbacks:
         try:
             line = self._world.driver.next_line()
         except CheckpointMismatch as behind:
+            if any(each.kind is Fault.SNAPSHOTS_GONE for each in self._world.faults.struck):
+                return
             raise Violation("output rule", behind.message) from behind
         except SnapshotCorrupt:
             return  # a checkpoint is gone, and the next start is refused

@@ -58,6 +58,7 @@ def encode(snapshot: InstanceSnapshot, *, acked_input: int = 0) -> bytes:
             **({"live_since": snapshot.live_since} if snapshot.live_since else {}),
             **({"policy": snapshot.kept_of_policy} if snapshot.kept_of_policy else {}),
             **({"channel_state": snapshot.channel_state} if snapshot.channel_state else {}),
+            **({"unkept": snapshot.unkept} if snapshot.unkept else {}),
         }
     )
 
@@ -128,6 +129,7 @@ def decode(raw: bytes, row_class: Callable[[int], type]) -> InstanceSnapshot:
             records_watermarks=said.get("records_watermarks", False),
             counted=_counted(said.get("counted")),
             kept_of_policy=said.get("policy", b""),
+            unkept=said.get("unkept", {}),
         )
     except (KeyError, TypeError, ValueError, StateError, InputError) as error:
         raise SnapshotCorrupt(f"snapshot metadata cannot be read: {error}") from error
@@ -150,7 +152,15 @@ def candidate(found: Manifest) -> Candidate:
 def point(name: str, raw: bytes) -> Point:
     """What a recovery line needs of a snapshot."""
     said = _said(raw)
-    return Point(name, _log_offset(said), said["sent"], said["reached"], _received(said))
+    return Point(
+        name,
+        _log_offset(said),
+        said["sent"],
+        said["reached"],
+        _received(said),
+        said.get("unkept", {}),
+        said.get("shown", {}),  # `held_output_codec`
+    )
 
 
 def resumed(raw: bytes, awaited_input: Mapping[int, int]) -> bytes:

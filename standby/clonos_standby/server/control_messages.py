@@ -152,7 +152,13 @@ _WRITTEN: Final[dict[str, Callable[[Any], Any]]] = {
     "hello": lambda hello: hello.to_dict(),
     "previous": lambda death: None if death is None else death.to_dict(),
     "truncation_points": pack_points,
-    "rounds": lambda rounds: [rounds.begun, list(rounds.complete), rounds.committed, pack_safe(rounds.safe)],
+    "rounds": lambda rounds: [
+        rounds.begun,
+        list(rounds.complete),
+        rounds.committed,
+        pack_safe(rounds.safe),
+        rounds.generation,
+    ],
     "stored": list,
 }
 _READ: Final[dict[str, Callable[[Any], Any]]] = {
@@ -160,7 +166,9 @@ _READ: Final[dict[str, Callable[[Any], Any]]] = {
     "hello": Hello.from_dict,
     "previous": lambda said: None if said is None else Death(**said),
     "truncation_points": lambda said: parse_points(said, "Committed"),
-    "rounds": lambda said: Rounds(said[0], StoredRound(*said[1]), said[2], parse_safe(said[3], "RoundsSaid")),
+    "rounds": lambda said: Rounds(
+        said[0], StoredRound(*said[1]), said[2], parse_safe(said[3], "RoundsSaid"), said[4]
+    ),
     "stored": lambda said: StoredRound(*said),
 }
 

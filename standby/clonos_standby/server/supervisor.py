@@ -194,7 +194,7 @@ class Supervisor:
             process.keep(sock)
         else:
             sock.close()
-        if (rounds := self._rounds.first_told) is not None:
+        if (rounds := self._rounds.first_told(hello.generation)) is not None:
             self._tell(process, RoundsSaid(rounds))
         self._watch_control(process)
         return True

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from clonos.protocol.fence import NO_GENERATION, Generation
 from clonos.protocol.ids import NO_EPOCH, Epoch, Origin, OutputNumber
 from clonos.protocol.recovery.marker import NO_ROUND, Round
 
@@ -42,13 +43,20 @@ class SafePoint:
 @dataclass(frozen=True, slots=True)
 class Rounds:
     """How far a start of the query is. `complete` is the last round of all instances, `safe` is by instance where
-    checkpoints are taken alone."""
+    checkpoints are taken alone. Rounds, and the checkpoints of instances, are numbered anew in each start: what was
+    said in an earlier one means nothing in this one."""
 
     begun: Round = NO_ROUND
     complete: StoredRound = NOTHING_STORED
     committed: Epoch = NO_EPOCH
     """The last epoch that has committed, and is recorded to have."""
     safe: Mapping[Origin, SafePoint] = field(default_factory=dict)
+    generation: Generation = NO_GENERATION
+    """The start that it was said in, as the replica server has heard."""
+
+    def in_start(self, generation: Generation) -> Rounds:
+        """As far as it was said in that one."""
+        return self if self.generation == generation else Rounds(generation=generation)
 
     @property
     def open(self) -> Round:
@@ -65,12 +73,15 @@ class Rounds:
         return self.complete > other.complete or self.safe != other.safe
 
     def newest(self, other: Rounds) -> Rounds:
-        """Of two that were said in one start, what is known by both."""
+        """Of two that were said in one start, what is known by both; else, what was said in the later one."""
+        if self.generation != other.generation:
+            return self if self.generation > other.generation else other
         return Rounds(
             max(self.begun, other.begun),
             max(self.complete, other.complete),
             max(self.committed, other.committed),
             self.safe if self.safe == other.safe else later_of(self.safe, other.safe),
+            self.generation,
         )
 
 
