@@ -28,6 +28,7 @@ class Protection(Enum):
     PASSIVE = "passive"
     HOT = "hot"
     EAGER = "eager"
+    EVENT_LOG = "event_log"
     COORDINATED = "coordinated"
     UNCOORDINATED = "uncoordinated"
     BATCH = "batch"

@@ -18,6 +18,7 @@ _DRAWN = {
     Protection.PASSIVE: ("with passive standbys", "#b9770e"),
     Protection.HOT: ("with hot standbys", "#1e8449"),
     Protection.EAGER: ("eager checkpoints", "#6c3483"),
+    Protection.EVENT_LOG: ("logs of events", "#a04000"),
     Protection.COORDINATED: ("coordinated checkpoints", "#117a65"),
     Protection.UNCOORDINATED: ("uncoordinated checkpoints", "#7b7d7d"),
     Protection.BATCH: ("epochs done again", "#b03a8c"),

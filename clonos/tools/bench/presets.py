@@ -25,7 +25,7 @@ q12 microbatch clonos          task    single
 q12 realtime   clonos          query   single
 q12 microbatch passive         replica staggered
 q12 realtime   clonos          replica together
-q12 realtime   eager,coordinated,uncoordinated replica single
+q12 realtime   eager,event_log,coordinated,uncoordinated replica single
 q12 microbatch batch           replica single
 """
 _FAILURES = """
@@ -37,8 +37,8 @@ q1,q3,q8     microbatch          none,clonos     task       single
 """
 _RECOVERIES = """
 q1,q12       realtime none replica single
-q1,q3,q8,q12 realtime clonos,hot,eager,coordinated,uncoordinated replica single
-q12          realtime clonos,hot,eager,coordinated,uncoordinated replica staggered,together
+q1,q3,q8,q12 realtime clonos,hot,eager,event_log,coordinated,uncoordinated replica single
+q12          realtime clonos,hot,eager,event_log,coordinated,uncoordinated replica staggered,together
 q3,q12       microbatch none,clonos,batch replica single
 """
 _OTHERS = "q4,q5,q7,q11,q13 microbatch none,clonos none single"
@@ -62,7 +62,7 @@ PRESETS = {
     "recoveries": Plan(
         cells=combined(_RECOVERIES, rate=200, seconds=20, warm_up=8),
         searches=combined(
-            "q12 realtime none,clonos,eager,coordinated,uncoordinated none single\n"
+            "q12 realtime none,clonos,eager,event_log,coordinated,uncoordinated none single\n"
             "q12 microbatch none,clonos,batch none single",
             rate=4000,
             seconds=15,
