@@ -68,8 +68,8 @@ class GroupedCausalStream:
         raise `version` when the function changes on purpose. A record that ends every process that takes it ends the
         query, or, with `on_poison="dead_letter"`, is passed over and kept (docs/dead-letters.md). With
         `standby="hot"` or `"passive"` each instance has a standby, which takes its place when it is lost
-        (docs/standbys.md). With `recovery="eager"`, `"uncoordinated"` or `"batch"` it has another one of these three
-        than the rest of the query (docs/recoveries.md).
+        (docs/standbys.md). With `recovery="eager"`, say, it has another one than the rest of the query; which go
+        together docs/recoveries.md says.
 
         With a new `version`, `previous={"1": old_fn}` (or a tuple with its `on_timer` and `migrate`) repeats what the
         old one has begun, and `migrate(state, old_version)` gives the state that the new one goes on from

@@ -39,7 +39,7 @@ class Snapshot:
 
     name: SnapshotName
     instance: InstanceSnapshot
-    content: bytes  # keyed state, timers, and the log of what was sent
+    content: bytes  # keyed state, timers, what was sent, others' logs
     acked_input: int  # the last bundle of its task attempt that it covers
     depends: Mapping[Origin, LogOffset]
     reached: Mapping[int, int]  # last position consumed per channel, as the checkers saw it
@@ -51,8 +51,14 @@ class Snapshot:
     @property
     def sent(self) -> list[OutputFrame]:
         """The log of what was sent."""
-        *_, sent = pickle.loads(self.content)
+        *_, sent, _ = pickle.loads(self.content)
         return list(sent)
+
+    @property
+    def kept_deltas(self) -> list[bytes]:
+        """Others' logs in the state."""
+        *_, kept = pickle.loads(self.content)
+        return list(kept)
 
     @property
     def point(self) -> Point:
@@ -166,6 +172,10 @@ class SnapshotStore(Generic[KeptT]):
         for other, kept in self.kept.items():
             if other == name or (log is not None and log == self._logged.log_of(other) and other > name):
                 kept.damaged = True
+
+    def open(self) -> None:
+        """By another process, which has not been told yet from which number on they are kept."""
+        self._kept_from = None
 
     def keep_from(self, number: int) -> None:
         self._kept_from = max(number, self._kept_from or 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -20,13 +20,13 @@ from clonos.sim.models.execution import Identity
 from clonos.sim.models.expectations import show
 from clonos.sim.plan import Plan, draw_plan, draw_storm
 from clonos.sim.process_pool import process_pool
-from clonos.sim.rollback_plan import mixed, rolled_back
+from clonos.sim.rollback_plan import mixed, mixed_with_causal, rolled_back
 from clonos.sim.run import Report, run as run_plan
 from clonos.sim.shrink import shrink
 
 BATCH = 200
 STDOUT = Path("-")
-_MIXED: Final = "mixed"
+_MIXES: Final[Mapping[str, Callable[[Plan], Plan]]] = {"mixed": mixed, "mixed_with_causal": mixed_with_causal}
 _MODELS = frozenset(identity.value for identity in Identity)
 
 
@@ -38,10 +38,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--storm", action="store_true", help="many more faults in each run")
     parser.add_argument(
         "--recovery",
-        choices=[kind.value for kind in RecoveryKind] + [_MIXED] + [identity.value for identity in Identity],
+        choices=[kind.value for kind in RecoveryKind] + [*_MIXES] + [identity.value for identity in Identity],
         default=RecoveryKind.CAUSAL.value,
         help="which recovery the runs have; all but causal and batch ones are in real time. mixed: some operators "
-        "have eager checkpoints, others uncoordinated ones, and some do their epochs again. lineage, counters and "
+        "have eager checkpoints, others uncoordinated ones, and some do their epochs again; mixed_with_causal: others "
+        "causal logging. lineage, counters and "
         "channel_counters are small models of simpler ones: of these every execution is looked at, and --draw shows "
         "which breaks them. recorded is what causal logging adds to the last of them",
     )
@@ -111,8 +112,8 @@ def run_model(identity: Identity, draw: Path | None) -> int:
 def drawn_by(arguments: argparse.Namespace) -> Callable[[int], Plan]:
     """How a seed becomes a plan."""
     drawn = wide_storm if arguments.storm else wide_plan
-    if arguments.recovery == _MIXED:
-        return partial(_mixed, drawn)
+    if arguments.recovery in _MIXES:
+        return partial(_mixed, drawn, _MIXES[arguments.recovery])
     recovery = RecoveryKind(arguments.recovery)
     return drawn if recovery.repeats else partial(_rolled_back, drawn, recovery)
 
@@ -121,8 +122,8 @@ def _rolled_back(drawn: Callable[[int], Plan], recovery: RecoveryKind, seed: int
     return rolled_back(drawn(seed), recovery)
 
 
-def _mixed(drawn: Callable[[int], Plan], seed: int) -> Plan:
-    return mixed(drawn(seed))
+def _mixed(drawn: Callable[[int], Plan], mix: Callable[[Plan], Plan], seed: int) -> Plan:
+    return mix(drawn(seed))
 
 
 def wide_plan(seed: int) -> Plan:
@@ -157,7 +158,12 @@ def run_rolled_back(recovery: RecoveryKind, seed: int) -> Report:
 
 def run_mixed(seed: int) -> Report:
     """The same with eager checkpoints of some operators, and uncoordinated ones of others."""
-    return run_drawn(partial(_mixed, wide_plan), seed)
+    return run_drawn(partial(_mixed, wide_plan, mixed), seed)
+
+
+def run_mixed_with_causal(seed: int) -> Report:
+    """The same with eager checkpoints of some operators, and causal logging of others."""
+    return run_drawn(partial(_mixed, wide_plan, mixed_with_causal), seed)
 
 
 def run_seeds(arguments: argparse.Namespace) -> Iterator[Report]:

@@ -66,7 +66,7 @@ class Coordinator(QueryCoordinator):
 
     def launch(self) -> None:
         self._world.kernel.after(POLL, self._driver.call, self._watch)
-        if not self._recovery.repeats:
+        if not self._recoveries.all_repeat:
             self._world.kernel.after(POLL, self._driver.call, self._exchange_rounds)
 
     def _exchange_rounds(self) -> None:

@@ -44,7 +44,7 @@ class HoldingSinkHost(SinkHost, HoldingSinkPorts[SinkSnapshot]):
         return self._kept
 
     def open_snapshots(self, request: AttachRequest) -> None:
-        """They are where they always are."""
+        self._kept.open()
 
     def claim(self, fence: Fence) -> None:
         self._kept.claim(fence)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from clonos.errors import ClonosError, Fenced, LogCorrupt, StorageUnavailable, Where
+from clonos.errors import ClonosError, Fenced, LogCorrupt, RecoveryTimeout, StorageUnavailable, Where
 from clonos.protocol.destination import NOWHERE, KeyKind, Reader, Router, Routing, route_by_key, route_to
 from clonos.protocol.engine.instance import Emit, Instance, InstanceConfig, InstanceSnapshot, Row
 from clonos.protocol.engine.services import CausalServices
@@ -54,6 +54,7 @@ from clonos.sim.disk import LogStore
 from clonos.sim.event_time import event_inputs, watermark_of, watermark_of_output
 from clonos.sim.fake_services import Outcomes, Timers
 from clonos.sim.frames import OutputFrame
+from clonos.sim.kept_deltas import KeptInState
 from clonos.sim.kernel import Died, Steps
 from clonos.sim.operator import Ledger, Outside, Uses, key_column, routing_key
 from clonos.sim.partitions import Place
@@ -66,6 +67,8 @@ if TYPE_CHECKING:
     from clonos.sim.world import World
 
 
+HOLDERS_WITHIN = 300
+"""So often a process looks for what others may bring."""
 ALWAYS_DUE = SnapshotLimits(work=0.0, interval=0.0)
 """A snapshot may be taken behind any bundle: which ones, the choices of the run say (`prepare_snapshot`)."""
 
@@ -80,8 +83,10 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
         self._replica = replica
         self._snapshots = world.checkpoint.snapshots(replica.origin)
         self._stored: SnapshotStored | None = None
+        self._waited = 0
         self.state: Any = self._new_state()
         self._sent = SentFrames(lambda: self.session.acked_input)
+        self._kept = KeptInState()
         self.timers = Timers()
         self.event_timers = Timers()
         self.depends: dict[Origin, LogOffset] = {}  # for the checkers alone
@@ -103,7 +108,12 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
             may_have_moved=world.may_have_moved,
             crash_marks=CrashMarks(marks, start=world.driver.name, pid=replica.number),
             snapshot_limits=ALWAYS_DUE,
+            others_keep_logs=world.policy_choice(replica.origin).others_keep_logs,
         )
+
+    @property
+    def _repeats(self) -> bool:
+        return self._world.recoveries.repeats(self._origin.node)
 
     # ----------------------------------------------------- what checkers look at
 
@@ -162,6 +172,7 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
 
     def open_snapshots(self, request: AttachRequest) -> None:
         self._reach_storage()
+        self._snapshots.open()
         self._world.faults.at_snapshots(self._snapshots)
 
     def _reach_storage(self) -> None:
@@ -209,8 +220,9 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
     def restore_state(self, found: Snapshot | None) -> InstanceSnapshot | None:
         if found is None:
             return None
-        state, timers, event_timers, sent = pickle.loads(found.content)
+        state, timers, event_timers, sent, kept = pickle.loads(found.content)
         self._sent = SentFrames(lambda: self.session.acked_input, sent)
+        self._kept = KeptInState(kept)
         if self._world.plan.real_values:
             state = real.RealState(self._world.plan.state_cache, state)
         self.state, self.timers, self.event_timers = state, Timers(timers), Timers(event_timers)
@@ -255,6 +267,16 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
 
     def ask(self, origin: Origin, base: LogOffset) -> Steps:
         return holders.ask(self._world, self._replica, origin, where=self.session.incarnation.where)
+
+    def await_holder(self, origin: Origin) -> Steps:
+        self._waited += 1
+        if self._waited > HOLDERS_WITHIN:
+            raise RecoveryTimeout(f"nothing brings the log of {origin}", where=self.session.incarnation.where)
+        yield 1_000
+
+    @property
+    def kept_deltas(self) -> KeptInState:
+        return self._kept
 
     @property
     def effects_are_used(self) -> bool:
@@ -307,10 +329,10 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
             lambda: self._world.choices.nature.getrandbits(30),
             self._world.choices.nature.randrange,
         )
-        impure = plan.impure and node is plan.dataflow.operators[0]
+        impure = plan.impure and node is self._world.impure
         uses = Uses(
             plan.calls,
-            plan.effects,
+            plan.effects and self._repeats,
             plan.timers,
             plan.event_time,
             impure,
@@ -333,7 +355,8 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
             event_inputs=event_inputs(plan, node),
             watermark_of=watermark_of if plan.event_time else None,
             programs=operator,
-            recording=plan.recovery.repeats,
+            recording=self._repeats,
+            marks_checkpoints=self._world.policy_choice(self._origin).marks_checkpoints,
         )
         return Instance(config, operator, services, ports)
 
@@ -493,7 +516,15 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
         snapshot = Snapshot(
             name,
             pickle.loads(pickle.dumps(content)),
-            pickle.dumps((self.contents(), self.timers.entries, self.event_timers.entries, self._sent.kept)),
+            pickle.dumps(
+                (
+                    self.contents(),
+                    self.timers.entries,
+                    self.event_timers.entries,
+                    self._sent.kept,
+                    self._kept.kept,
+                )
+            ),
             covered,
             dict(self.depends),
             dict(self.consumed),
@@ -533,7 +564,11 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
         if self._replica.alive:
             self._replica.call(self._land, snapshot)
         elif rng.random() < 0.6:
-            world.kernel.after(rng.randint(0, rng.choice((300, 50_000))), self._snapshots.write, snapshot)
+            world.kernel.after(rng.randint(0, rng.choice((300, 50_000))), self._write, snapshot)
+
+    def _write(self, snapshot: Snapshot) -> None:
+        self._snapshots.write(snapshot)
+        self._world.checks.rollbacks.stored(self._origin)
 
     def _land(self, snapshot: Snapshot) -> None:
         error: ClonosError | None = None
@@ -541,7 +576,7 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
             self._reach_storage()
             self._snapshots.claim(snapshot.name.fence)
             self._world.checks.acts(self._origin, snapshot.name.fence, "writes a snapshot")
-            self._snapshots.write(snapshot)
+            self._write(snapshot)
         except ClonosError as problem:
             error = problem
         self._stored = SnapshotStored(error)

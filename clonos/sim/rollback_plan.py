@@ -11,7 +11,7 @@ from clonos.protocol.recovery.recovery_kind import RecoveryKind
 from clonos.protocol.topology import NodeKind
 from clonos.sim.plan import FILES_RATE, Fault, Plan, SinkKind
 
-_MEANINGLESS: Final = frozenset(
+_OF_LOGS: Final = frozenset(
     {
         Fault.STORE_LOST,
         Fault.STORE_TAIL,
@@ -25,11 +25,9 @@ _MEANINGLESS: Final = frozenset(
         Fault.HOLDERS_UNKNOWN,
         Fault.DIRECTORY_UNREADABLE,
         Fault.DIRECTORY_LOST,
-        Fault.FILES_LOST,
-        Fault.SNAPSHOT_PAGE,
-        Fault.SINK_MOVED,
     }
 )
+_MEANINGLESS: Final = _OF_LOGS | {Fault.FILES_LOST, Fault.SNAPSHOT_PAGE, Fault.SINK_MOVED}
 """Nothing is asked of logs; no epoch is run in stages; what ends such a query by its promise is left out."""
 _BEYOND_CALLS: Final = frozenset({Fault.CHECKPOINT_OLDER, Fault.PROGRAM_CHANGED})
 """A call under way takes effect after a start from an older copy, or of another program, has looked at what is visible
@@ -48,6 +46,26 @@ def mixed(plan: Plan) -> Plan:
     again = Random(f"{plan.seed}/again")
     if len(operators) > 1 and again.random() < 0.4:
         own[NodeId(again.choice(operators[1:]))] = RecoveryKind.BATCH
+    return replace(plan, own_recoveries=tuple(own.items()))
+
+
+def mixed_with_causal(plan: Plan) -> Plan:
+    """The same with causal logging, and eager checkpoints of some operators."""
+    rates = [(kind, rate) for kind, rate in plan.rates if kind in _OF_LOGS]
+    rolled = rolled_back(plan, RecoveryKind.EAGER)
+    plan = replace(
+        rolled,
+        recovery=RecoveryKind.CAUSAL,
+        effects=plan.effects,
+        standbys=plan.standbys,
+        switches=plan.switches,
+        passive=plan.passive,
+        rates=tuple(sorted([*rolled.rates, *rates], key=lambda each: each[0].name)),
+    )
+    rng = Random(f"{plan.seed}/mixed with causal")
+    operators = [NodeId(node.number) for node in plan.dataflow.operators]
+    kind = rng.choice((RecoveryKind.EAGER, RecoveryKind.EVENT_LOG))
+    own = {node: kind for node in operators if rng.random() < 0.5} or {rng.choice(operators): kind}
     return replace(plan, own_recoveries=tuple(own.items()))
 
 

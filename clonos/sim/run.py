@@ -120,6 +120,8 @@ def is_permitted(world: World) -> bool:
         if plan.per_epoch and Fault.CHECKPOINT_OLDER in kinds:
             return True  # the epoch came out shorter, and an instance cannot keep what it has gathered
         return bool(kinds & WORSE_GAPS) or _may_have_lost_logs(world, kinds)
+    if outcome == "RecoveryTimeout" and not world.recoveries.all_repeat and _may_have_lost_logs(world, kinds):
+        return True
     return outcome in PERMITTED and bool(kinds & PERMITTED[outcome])
 
 

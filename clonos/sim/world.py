@@ -97,6 +97,7 @@ class World:
     def __init__(self, plan: Plan, *, tracing: bool = False) -> None:
         self.plan = plan
         self.recoveries = plan.recoveries
+        self.impure = _impure(plan)
         self.choices = Choices(plan.seed)
         self.kernel = Kernel()
         self.ways = Partitions(self.kernel)
@@ -137,7 +138,8 @@ class World:
         self._backups = self.choices.stream("backups")
         self._switching = self.choices.stream("switches")
         self._switches = plan.switches
-        self._operators = sorted({origin.node for origin in plan.dataflow.instances(NodeKind.OPERATOR)})
+        numbers = [NodeId(node.number) for node in plan.dataflow.operators]
+        self._operators = [number for number in numbers if self.recoveries.repeats(number)]
         self._with_standbys = set(self._operators) if plan.standbys else set()
         self.left_behind = False  # the logs of the second server, which is not started any more
         self.may_have_moved = plan.standbys > 0  # to another server, also an instance that has no standby now
@@ -295,11 +297,12 @@ class World:
             )
         self.starts[generation] = self.told[generation] = driver.name
 
+    def policy_choice(self, origin: Origin) -> PolicyChoice:
+        return PolicyChoice.of(self.plan.dataflow.topology, self.recoveries, NodeId(origin.node))
+
     def instance_policy(self, origin: Origin) -> InstancePolicy:
         """Of an instance, in a new process."""
-        return PolicyChoice.of(self.plan.dataflow.topology, self.recoveries, NodeId(origin.node)).policy(
-            origin.instance
-        )
+        return self.policy_choice(origin).policy(origin.instance)
 
     def check_told(self, generation: Generation) -> None:
         """A replica runs the function of the driver in whose start it is."""
@@ -567,3 +570,10 @@ class Wires:
         at = max(at, self._world.ways.opens(sender.host if sender is not None else task.host, task.host))
         self._not_before[edge] = at
         kernel.after(at - kernel.now, task.call, act, *arguments)
+
+
+def _impure(plan: Plan) -> Node:
+    """Which operator uses entropy behind the services' back, if one does: where some may, one of those."""
+    operators = plan.dataflow.operators
+    may = [node for node in operators if not plan.recoveries.repeats(NodeId(node.number))]
+    return (may or operators)[0]

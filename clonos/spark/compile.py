@@ -246,7 +246,9 @@ class Compiled:
         return node.binding.parallelism or self._settings.parallelism
 
     def _standby(self, node: OperatorPlan) -> str:
-        return node.binding.standby or self._settings.standby
+        """The setting is of those operators of a query that can have one."""
+        can_have = self.recoveries.repeats(self._numbers[id(node)]) or not self.recoveries.some_repeat
+        return node.binding.standby or (self._settings.standby if can_have else "none")
 
     def _has_standby(self, node: OperatorPlan) -> bool:
         return self._standby(node) != "none"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from clonos.errors import QueryDefinitionError
 from clonos.protocol.ids import NodeId
@@ -16,6 +17,11 @@ from clonos.spark.plan import OperatorPlan, PlanNode, SinkPlan
 from clonos.spark.settings import Settings
 
 LOG = logging.getLogger("clonos")
+
+_TOGETHER: Final = (
+    "in one query there may be eager, event_log, uncoordinated and batch ones; causal, eager and event_log ones; or "
+    "one recovery alone"
+)
 
 
 def own_recoveries(nodes: Mapping[NodeId, PlanNode]) -> dict[NodeId, RecoveryKind]:
@@ -40,12 +46,13 @@ def check_recovery(
     operators = [node for node in nodes.values() if isinstance(node, OperatorPlan)]
     for node in operators:
         _check_own(recovery, node, realtime=realtime)
+    _check_together(recovery, operators)
     for number, kind in own_recoveries(nodes).items():
         _check_behind(kind, recoveries.by_node[number], nodes[number])
     for number, each in nodes.items():
         if isinstance(each, OperatorPlan):
             _check_claim(recoveries.by_node[number], each, realtime=realtime)
-    if recovery is RecoveryKind.CAUSAL:
+    if recoveries.all_repeat:
         return
     said, causal = f"spark.clonos.recovery={recovery.value}", _causal_instead(operators)
     others = {kind for kind in recoveries.by_node.values() if not kind.in_micro_batch}
@@ -59,12 +66,17 @@ def check_recovery(
             f"{causal} for rows at once in micro-batch",
         )
     if on_gap is not OnGap.FAIL:
+        why = "determinants that are gone, and there are none"
+        if recoveries.some_repeat:
+            why = "determinants that are gone: what would be made differently, operators of other recoveries have kept"
         raise QueryDefinitionError(
-            f"{said}: spark.clonos.onGap={on_gap.value} is about determinants that are gone, and there are none",
+            f"{said}: spark.clonos.onGap={on_gap.value} is about {why}",
             hint=f"Leave spark.clonos.onGap out. {causal} to go on behind a gap",
         )
-    for node in operators:
-        _check_operator(node, recovery, causal, standby=settings.standby)
+    for number, each in nodes.items():
+        if isinstance(each, OperatorPlan) and not recoveries.repeats(number):
+            standby = "none" if recoveries.some_repeat else settings.standby  # else it is of the others
+            _check_operator(each, recovery, causal, standby=standby)
     if realtime and any(isinstance(sink.sink, BatchSink) for sink in holding):
         mixes = recovery.logs_messages and recovery.mixes
         eager = ", or recovery='eager' to the operators before it" if mixes else ""
@@ -129,18 +141,29 @@ def _check_own(recovery: RecoveryKind, node: OperatorPlan, *, realtime: bool) ->
             f"{recovery.value}: in micro-batch all operators have one",
             hint=f"Leave recovery={own.value!r} out, or call .trigger(realTime=...)",
         )
-    if own is not recovery and not (own.mixes and recovery.mixes):
-        for_all = (
-            "uncoordinated, eager, event_log or batch"
-            if own.mixes
-            else f"{own.value} and leave recovery= out"
-        )
-        raise QueryDefinitionError(
-            f"operator {node.binding.name!r} has recovery={own.value!r} in a query of spark.clonos.recovery="
-            f"{recovery.value}: in one query there may be eager, event_log, uncoordinated and batch ones, or one "
-            "recovery alone",
-            hint=f"Set spark.clonos.recovery to {for_all}, or leave recovery={own.value!r} out",
-        )
+    if own.goes_with(recovery):
+        return
+    for_all = (
+        "uncoordinated, eager, event_log or batch" if own.mixes else f"{own.value} and leave recovery= out"
+    )
+    raise QueryDefinitionError(
+        f"operator {node.binding.name!r} has recovery={own.value!r} in a query of spark.clonos.recovery="
+        f"{recovery.value}: {_TOGETHER}",
+        hint=f"Set spark.clonos.recovery to {for_all}, or leave recovery={own.value!r} out",
+    )
+
+
+def _check_together(recovery: RecoveryKind, operators: Iterable[OperatorPlan]) -> None:
+    """Those that go with that of the query go with each other."""
+    kinds = {RecoveryKind(node.binding.recovery or recovery.value): node.binding.name for node in operators}
+    for kind, name in kinds.items():
+        for other, beside in kinds.items():
+            if not kind.goes_with(other):
+                raise QueryDefinitionError(
+                    f"operator {name!r} has recovery={kind.value!r}, and operator {beside!r} has {other.value!r}: "
+                    f"{_TOGETHER}",
+                    hint="Give both eager, or either what the other has",
+                )
 
 
 def _check_claim(kind: RecoveryKind, node: OperatorPlan, *, realtime: bool) -> None:
@@ -152,10 +175,11 @@ def _check_claim(kind: RecoveryKind, node: OperatorPlan, *, realtime: bool) -> N
         if realtime
         else "batch, which shows rows when their epoch has committed"
     )
+    own = "Give it recovery='eager'. " if realtime else ""
     raise QueryDefinitionError(
         f"operator {node.binding.name!r} claims that it depends on what nothing records, and with spark.clonos."
         f"recovery={kind.value} another process repeats what a lost one did: it would come out differently",
-        hint=f"Set spark.clonos.recovery to {instead}. Or ask ctx for what it depends on, and claim 'recorded'",
+        hint=f"{own}Set spark.clonos.recovery to {instead}. Or ask ctx for what it depends on, and claim 'recorded'",
     )
 
 

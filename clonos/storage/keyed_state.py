@@ -28,6 +28,7 @@ FORMAT: Final = b"clonos-state-2"
 FORMAT_WITHOUT_FOLD: Final = b"clonos-state-1"
 STATE_PREFIX: Final = b"s"
 SENT_PREFIX: Final = b"m"
+DELTA_PREFIX: Final = b"d"
 
 _IN_USE: Final = "clonos-in-use"
 _LONGEST_PREPARATION_SECONDS: Final = 2.0
@@ -155,10 +156,14 @@ class KeyedState(StateCache):
 
     @property
     def entries(self) -> int:
-        """How many there are, timers among them, as the database estimates it. What was sent is counted to leave it
-        out."""
-        sent = sum(1 for _ in self.database.cursor(SENT_PREFIX, prefix_end(SENT_PREFIX)))
-        return max(0, self.database.estimated_entries - 1 - sent)  # without that of the format
+        """How many there are, timers among them, as the database estimates it. What was sent, and others' logs, are
+        counted to leave them out."""
+        others = sum(
+            1
+            for prefix in (SENT_PREFIX, DELTA_PREFIX)
+            for _ in self.database.cursor(prefix, prefix_end(prefix))
+        )
+        return max(0, self.database.estimated_entries - 1 - others)  # without that of the format
 
     def close(self) -> None:
         """Close without writing: what was not checkpointed is of no use. Scans under way end."""

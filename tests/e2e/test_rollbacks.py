@@ -1,4 +1,5 @@
-"""Recoveries that repeat nothing, on real Spark in real time: exact whatever dies, and nothing is seen too early."""
+"""Recoveries that repeat nothing, alone and beside others, on real Spark in real time: exact whatever dies, and nothing
+is seen too early."""
 
 from __future__ import annotations
 
@@ -17,25 +18,32 @@ EPOCH_SECONDS = 5
 STRIKING_SECONDS = 60.0
 SETTINGS = {"recovery.interval": "300ms", "restart.limit": "100"}
 RECOVERIES = ("coordinated", "unaligned", "uncoordinated", "communication_induced", "eager", "event_log")
-REPLACING = ("eager", "event_log")
-MIXED = {
-    "eager, then uncoordinated": ("eager", None),
-    "uncoordinated, then eager": (None, "eager"),
-    "eager, then batch": ("eager", "batch"),
-    "event log, then uncoordinated": ("event_log", None),
-    "uncoordinated, then event log": (None, "event_log"),
+WITH_CAUSAL = {
+    "causal, then eager": ("causal", None, "eager"),
+    "eager, then causal": ("causal", "eager", None),
+    "causal, then event log": ("event_log", "causal", None),
+    "event log, then causal": ("causal", "event_log", None),
 }
-"""Of the two operators: where they have not that of the query."""
+REPLACING = ("eager", "event_log", *WITH_CAUSAL)
+MIXED = {
+    "eager, then uncoordinated": ("uncoordinated", "eager", None),
+    "uncoordinated, then eager": ("uncoordinated", None, "eager"),
+    "eager, then batch": ("uncoordinated", "eager", "batch"),
+    "event log, then uncoordinated": ("uncoordinated", "event_log", None),
+    "uncoordinated, then event log": ("uncoordinated", None, "event_log"),
+    **WITH_CAUSAL,
+}
+"""That of the query, and of the two operators where they have another one."""
 
 
 def steady(base: Path, recovery: str, *, mode: str = "realtime") -> Run:
-    first, second = MIXED.get(recovery, (None, None))
+    whole, first, second = MIXED.get(recovery, (recovery, None, None))
     return Run(
         base,
         mode=mode,
         goes_on=True,
         trigger={"realTime": f"{EPOCH_SECONDS} seconds"} if mode == "realtime" else None,
-        settings={**SETTINGS, "recovery": "uncoordinated" if recovery in MIXED else recovery},
+        settings={**SETTINGS, "recovery": whole},
         first_recovery=first,
         second_recovery=second,
     )

@@ -121,6 +121,7 @@ class Bench:
     realtime: bool = True
     readers: Sequence[Reader] | None = None
     programs: Callable[[Bench], Programs] | None = None  # instead of `program`
+    marks_checkpoints: bool = False  # and records nothing
     rows: list[Row] = field(default_factory=list)
     saved: list[tuple[int, bytes]] = field(default_factory=list)
     performed: list[str] = field(default_factory=list)
@@ -153,6 +154,8 @@ class Bench:
             event_inputs=self.event_inputs,
             watermark_of=self.watermark_of,
             programs=programs,
+            recording=not self.marks_checkpoints,
+            marks_checkpoints=self.marks_checkpoints,
         )
         self.instance = Instance(config, operator, self.services, self)
 

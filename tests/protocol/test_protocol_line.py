@@ -12,7 +12,7 @@ from harness import Bench
 from clonos.errors import LogConflict, ResumeFailed, Where
 from clonos.protocol.engine.instance_snapshot import InstanceSnapshot, still_awaited
 from clonos.protocol.fence import Fence, Generation
-from clonos.protocol.ids import Epoch, Origin
+from clonos.protocol.ids import Epoch, NodeId, Origin
 from clonos.protocol.line.recovery_line import (
     Point,
     RecoveryLine,
@@ -25,6 +25,8 @@ from clonos.protocol.recovery.causal.delta import encode_delta, encode_entry
 from clonos.protocol.recovery.causal.holding import HolderReply
 from clonos.protocol.recovery.causal.own_log import OwnLog
 from clonos.protocol.recovery.causal.resumption import check_resumable, check_same_history
+from clonos.protocol.recovery.recoveries import Recoveries
+from clonos.protocol.recovery.recovery_kind import RecoveryKind
 from clonos.protocol.topology import Node, NodeKind, Topology
 
 HERE = Where("op", 0, 5)
@@ -268,3 +270,36 @@ def test_a_holder_of_another_history_is_believed_up_to_the_epoch_of_the_snapshot
     assert stale == HolderReply("a store", [other[0]], required=100, own=(OwnLog([other[0]]), OwnLog(mine)))
     both = HolderReply("a store", mine + other)
     assert both.of_history(mark) == both  # the recovery that puts the log together finds two histories in it
+
+
+def beside_eager(standings: dict[Origin, Standing], eager: int, cursor: int = -1) -> RecoveryLine:
+    recoveries = Recoveries.of(CHAIN, RecoveryKind.CAUSAL, {NodeId(eager): RecoveryKind.EAGER})
+    cursors = {SINK: {SECOND.channel: cursor}}
+    return recovery_line(CHAIN, standings, cursors, generation=2, epoch=5, recoveries=recoveries)
+
+
+def test_a_sender_that_repeats_begins_before_what_an_eager_reader_has() -> None:
+    """And repeats as much of its log as the reader's checkpoint depends on."""
+    taken = replace(second("b2", 9, 14), received={FIRST: 140})
+    found = beside_eager({FIRST: Standing(BASES[FIRST]), SECOND: Standing(BASES[SECOND], [taken])}, 3)
+    assert names(found) == {SECOND: "b2"}
+    assert found.resumes[SECOND].awaited_input == {FIRST.channel: 14}
+    assert found.needs == {FIRST: 140}
+
+
+def test_what_the_beginning_of_an_eager_instance_depends_on_is_repeated_too() -> None:
+    """The epoch before may have come out shorter than its sender's log."""
+    base = replace(BASES[SECOND], received={FIRST: 120})
+    standings = {FIRST: Standing(BASES[FIRST]), SECOND: Standing(base)}
+    assert beside_eager(standings, 3).needs == {FIRST: 120}
+    assert line(standings, None).needs == {}, "one that repeats asks for it itself"
+
+
+def test_an_eager_sender_is_not_repeated_and_sends_again_what_it_has_kept() -> None:
+    """A reader that repeats begins no later than with what the sender's newest checkpoint has sent."""
+    inside = [second("b1", 9, 12), second("b2", 11, 14)]
+    found = beside_eager(
+        {FIRST: Standing(BASES[FIRST], [first("a1", 13)]), SECOND: Standing(BASES[SECOND], inside)}, 2, 20
+    )
+    assert names(found) == {FIRST: "a1", SECOND: "b1"}
+    assert found.resumes[FIRST].unread == 13

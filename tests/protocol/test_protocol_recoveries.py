@@ -10,6 +10,7 @@ from clonos.protocol.recovery.recovery_kind import RecoveryKind
 from clonos.protocol.topology import Node, NodeKind, Topology
 
 EAGER, UNCOORDINATED, BATCH = RecoveryKind.EAGER, RecoveryKind.UNCOORDINATED, RecoveryKind.BATCH
+CAUSAL, EVENT_LOG = RecoveryKind.CAUSAL, RecoveryKind.EVENT_LOG
 
 
 def node(number: int, kind: NodeKind, *upstream: int) -> Node:
@@ -67,3 +68,27 @@ def test_a_query_of_epochs_that_are_done_again_has_operators_in_front_that_go_on
     found = Recoveries.of(DIAMOND, BATCH, {NodeId(2): EAGER})
     assert {number for number, kind in found.by_node.items() if kind is BATCH} == {3, 4, 5, 6, 7}
     assert found.line_kind is EAGER
+
+
+@pytest.mark.parametrize(
+    ("default", "own"), [(CAUSAL, {3: EAGER, 4: EVENT_LOG}), (EAGER, {2: CAUSAL, 4: EVENT_LOG, 5: CAUSAL})]
+)
+def test_beside_causal_logging_sinks_keep_determinants(
+    default: RecoveryKind, own: dict[int, RecoveryKind]
+) -> None:
+    """Whatever is before them: what is visible may depend on any of them."""
+    found = Recoveries.of(DIAMOND, default, {NodeId(number): kind for number, kind in own.items()})
+    expected = {2: CAUSAL, 3: EAGER, 4: EVENT_LOG, 5: CAUSAL, 6: CAUSAL, 7: CAUSAL}
+    assert {int(number): kind for number, kind in found.by_node.items()} == expected
+    assert found.some_repeat and not found.all_repeat
+    assert found.replace and not found.goes_back and found.line_kind.logs_messages
+
+
+def test_which_go_together() -> None:
+    together = {
+        frozenset((one, other)) for one in RecoveryKind for other in RecoveryKind if one.goes_with(other)
+    }
+    logs = (EAGER, EVENT_LOG, UNCOORDINATED, BATCH)
+    expected = {frozenset((one, other)) for one in logs for other in logs}
+    expected |= {frozenset((CAUSAL, other)) for other in (EAGER, EVENT_LOG)}
+    assert together == expected | {frozenset((kind,)) for kind in RecoveryKind}

@@ -13,6 +13,7 @@ from clonos.errors import CheckpointMismatch, SnapshotCorrupt
 from clonos.protocol.ids import LOG_BEGIN, Epoch, Origin, OutputNumber
 from clonos.protocol.line.recovery_line import Point, RecoveryLine, Standing, first_unread
 from clonos.protocol.line.rollback_line import rollback_line
+from clonos.protocol.recovery.recoveries import Recoveries
 from clonos.protocol.recovery.recovery_kind import RecoveryKind
 from clonos.protocol.topology import Node, NodeKind, Topology
 
@@ -57,8 +58,12 @@ def line(
     standings = {origin: Standing(base, inside.get(origin, [])) for origin, base in BASES.items()}
     cursors = {SINK: {SECOND.channel: visible}}
     return rollback_line(
-        CHAIN, standings, cursors, generation=2, epoch=Epoch(1), resumes=resumes, recovery=recovery
+        CHAIN, standings, cursors, generation=2, epoch=Epoch(1), resumes=resumes, recoveries=of(recovery)
     )
+
+
+def of(recovery: RecoveryKind) -> Recoveries:
+    return Recoveries.of(CHAIN, recovery)
 
 
 def names(found: RecoveryLine) -> dict[Origin, str]:
@@ -108,7 +113,7 @@ def test_after_the_epoch_has_ended_as_the_hint_says_another_program_begins() -> 
         generation=3,
         epoch=Epoch(2),
         resumes=False,
-        recovery=RecoveryKind.COORDINATED,
+        recoveries=of(RecoveryKind.COORDINATED),
     )
     assert names(found) == {}
 
@@ -117,7 +122,7 @@ def test_a_sender_whose_checkpoint_is_gone_is_named() -> None:
     """An instance without input may have none in micro-batch, but not one whose rows others have, or that was sent
     some."""
     standings = {origin: Standing(base) for origin, base in BASES.items() if origin != FIRST}
-    how = {"generation": 2, "epoch": Epoch(1), "resumes": True, "recovery": RecoveryKind.BATCH}
+    how = {"generation": 2, "epoch": Epoch(1), "resumes": True, "recoveries": of(RecoveryKind.BATCH)}
     with pytest.raises(SnapshotCorrupt, match="'second' has received rows up to 2 of instance 0 of 'first'"):
         rollback_line(CHAIN, {**standings, FIRST: Standing()}, {}, **how)
     idle = {FIRST: Standing(first("a", -1)), SECOND: Standing(), SINK: Standing()}
@@ -126,7 +131,7 @@ def test_a_sender_whose_checkpoint_is_gone_is_named() -> None:
 
 def test_a_receiver_whose_checkpoint_is_gone_is_named() -> None:
     standings = {origin: Standing(base) for origin, base in BASES.items()}
-    how = {"generation": 2, "epoch": Epoch(1), "resumes": True, "recovery": RecoveryKind.BATCH}
+    how = {"generation": 2, "epoch": Epoch(1), "resumes": True, "recoveries": of(RecoveryKind.BATCH)}
     said = r"'first' has sent rows up to 2 to instance 0 of 'second', and no checkpoint .* 'second' ended the epoch"
     with pytest.raises(SnapshotCorrupt, match=said):
         rollback_line(CHAIN, {**standings, SECOND: Standing(second("b", 1, 2))}, {}, **how)
@@ -144,7 +149,7 @@ def test_rows_that_came_from_a_source_may_be_shown_again() -> None:
         generation=2,
         epoch=Epoch(1),
         resumes=True,
-        recovery=RecoveryKind.COORDINATED,
+        recoveries=of(RecoveryKind.COORDINATED),
     )
 
 
@@ -233,7 +238,7 @@ def shown(visible: dict[int, int], cut_upto: int) -> RecoveryLine:
         generation=2,
         epoch=Epoch(1),
         resumes=True,
-        recovery=RecoveryKind.EAGER,
+        recoveries=of(RecoveryKind.EAGER),
     )
 
 
@@ -265,7 +270,7 @@ def test_a_sink_in_a_new_place_need_not_have_what_was_shown_elsewhere() -> None:
     shows = replace(sink("c1", 6), shown={SECOND.channel: 5})
     inside = {FIRST: [first("a1", 6)], SECOND: [second("b1", 6, 6)], SINK: [shows]}
     standings = {origin: Standing(base, inside[origin]) for origin, base in BASES.items()}
-    how = {"generation": 2, "epoch": Epoch(1), "resumes": True, "recovery": RecoveryKind.COORDINATED}
+    how = {"generation": 2, "epoch": Epoch(1), "resumes": True, "recoveries": of(RecoveryKind.COORDINATED)}
     found = rollback_line(CHAIN, standings, {SINK: {}}, **how)
     assert names(found) == {FIRST: "a1", SECOND: "b1", SINK: "c1"}, "where the sink holds its rows, too"
 

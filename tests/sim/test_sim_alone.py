@@ -14,7 +14,7 @@ import pytest
 from clonos.protocol.line.recovery_line import RecoveryLine
 from clonos.protocol.recovery.recovery_kind import RecoveryKind
 from clonos.protocol.roles import operator_session
-from clonos.sim.command import run_mixed, run_rolled_back
+from clonos.sim.command import run_mixed, run_mixed_with_causal, run_rolled_back
 from clonos.sim.coordinator import Coordinator
 from clonos.sim.plan import draw_plan
 from clonos.sim.process_pool import process_pool
@@ -30,7 +30,11 @@ KINDS: Final = (
     RecoveryKind.EVENT_LOG,
     RecoveryKind.BATCH,
 )
-RUNS: Final = {**{kind.value: partial(run_rolled_back, kind) for kind in KINDS}, "mixed": run_mixed}
+RUNS: Final = {
+    **{kind.value: partial(run_rolled_back, kind) for kind in KINDS},
+    "mixed": run_mixed,
+    "mixed with causal": run_mixed_with_causal,
+}
 
 
 @pytest.mark.parametrize("runs", RUNS.values(), ids=RUNS)

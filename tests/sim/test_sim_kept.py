@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 from planted import CRASHES, SERVERS, STANDBYS, planted
+from planted_beside_causal import what_a_lost_process_has_stored_is_sent_at_once
 from planted_standbys import whatever_a_snapshot_depends_on
 
-from clonos.sim.command import run_storm
+from clonos.sim.command import run_storm, wide_plan
 from clonos.sim.plan import Fault, draw_plan, draw_storm
+from clonos.sim.rollback_plan import mixed_with_causal
 from clonos.sim.run import run
 
 BREAKING = {Fault.REPLICA_CRASH: 0.01, Fault.LINK_BREAK: 0.06, Fault.REPLICA_STOP: 0.01}
@@ -181,3 +183,14 @@ def test_a_promoted_standby_is_not_taken_to_hold_what_a_snapshot_depends_on(
     whatever_a_snapshot_depends_on(monkeypatch)
     report = run_storm(110866)
     assert str(report.violation).startswith("I1: 5/1 emits, which depends on the log of 5/1"), str(report)
+
+
+def test_a_replacement_sends_what_it_begins_with_when_it_has_a_checkpoint_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another process, lost before, was still storing one, which came later and would have been begun with."""
+    plan = mixed_with_causal(wide_plan(1201))
+    report = run(plan)
+    assert report.right, str(report)
+    what_a_lost_process_has_stored_is_sent_at_once(monkeypatch)
+    assert not run(plan).right, "the seed shows nothing any more"

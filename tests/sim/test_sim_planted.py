@@ -6,6 +6,7 @@ import pytest
 from planted import PLANTED as EPOCHS
 from planted_again import AGAIN
 from planted_batches import BATCHES
+from planted_beside_causal import BESIDE_CAUSAL
 from planted_calls import CALLS
 from planted_commits import COMMITS
 from planted_coordinated import COORDINATED
@@ -67,6 +68,7 @@ PLANTED = {
     **INDUCED,
     **UNALIGNED,
     **EVENT_LOG,
+    **BESIDE_CAUSAL,
 }
 
 

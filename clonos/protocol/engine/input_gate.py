@@ -88,7 +88,8 @@ class InputGate:
 
     def check_complete(self) -> None:
         """The epoch ends. Raises ResumeFailed where it ends before what it was resumed from: its last snapshot would
-        depend on what others do in the next one."""
+        depend on what others do in the next one. Where nothing is repeated all snapshots have what they depend on, and
+        the rest comes again in the next epoch."""
         if self.awaited_input:
             channel, upto = next(iter(self.awaited_input.items()))
             sender = channel_origin(channel)

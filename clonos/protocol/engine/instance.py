@@ -76,6 +76,7 @@ class InstanceConfig:
     depth: int = FULL
     fold_from: int = FOLD_FROM
     recording: bool = True  # off where no step is ever repeated
+    marks_checkpoints: bool = False  # its log says so where others have logs (`engine.instance_log`)
     per_epoch: bool = (
         False  # the operator gathers an epoch's records; they and timers are processed at its end
     )
@@ -97,7 +98,14 @@ class Instance:
         place = InstancePlace(config.name, config.origin)
         journal = DeltaJournal(config.depth, fold_from=config.fold_from)
         save_queue = SaveQueue()
-        log = InstanceLog(config.origin, journal, save_queue, place, is_kept=config.recording)
+        log = InstanceLog(
+            config.origin,
+            journal,
+            save_queue,
+            place,
+            is_kept=config.recording,
+            marks_checkpoints=config.marks_checkpoints,
+        )
         gate = InputGate(journal, save_queue, place, ChannelWatermarks(config.event_inputs))
         watermarks = OutputWatermarks(config.routing, services)
         output = OutputStage(ports, config.routing, log, journal, place, watermarks, services.counts)
@@ -270,6 +278,7 @@ class Instance:
 
     def snapshot(self, *, log_since: LogOffset | None = None) -> InstanceSnapshot:
         """The instance between two steps, with its log of this epoch from an offset on, if that is wanted and held."""
+        self._log.begin_checkpoint()
         return InstanceSnapshot(
             epoch=self._place.epoch,
             covered=dict(self._gate.frontier.covered),
@@ -300,7 +309,8 @@ class Instance:
 
     def end_epoch(self) -> list[Action]:
         """All input has come. What has not been saved or handed on yet, as before a snapshot. Raises ResumeFailed."""
-        self._gate.check_complete()
+        if self._recording:
+            self._gate.check_complete()
         if self._replay.state is RecoveryState.LIVE:
             watermark = self._next_watermark(self._event_clock())
             if watermark is not None or self._runner.has_more_at_epoch_end:

@@ -3,6 +3,8 @@
 The log is append-only. Its marks are log offsets: where the epoch began, how far the log was sent downstream with rows
 (or shown to the conduit), how far another holder has it, and, in the `SaveQueue`, how far it is saved. While the
 instance repeats a recorded log, the log that it builds must equal the recorded one byte for byte (invariant I2).
+
+Where nothing is ever repeated the log is empty, or has marks of checkpoints (`causal.checkpoint_marks`).
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
 from clonos.protocol.engine.save_queue import SaveQueue
 from clonos.protocol.ids import LOG_BEGIN, LogOffset, Origin, log_after
 from clonos.protocol.recovery.causal.causal_log import Segment
+from clonos.protocol.recovery.causal.checkpoint_marks import MARK
 from clonos.protocol.recovery.causal.delta_journal import DeltaJournal
 from clonos.protocol.recovery.causal.history_mark import HistoryMark
 from clonos.protocol.recovery.causal.recording import Recording
@@ -34,9 +37,12 @@ class InstanceLog:
         place: InstancePlace,
         *,
         is_kept: bool = True,
+        marks_checkpoints: bool = False,
     ) -> None:
-        """Where it is not kept, nothing is ever repeated from it, and it stays empty."""
+        """Where it is not kept, nothing is ever repeated from it, and it has checkpoint marks at most."""
         self._is_kept = is_kept
+        self._marks_checkpoints = marks_checkpoints
+        self._mark_is_due = marks_checkpoints
         self.recording = Recording()
         self.end = LOG_BEGIN
         self.epoch_start = LOG_BEGIN
@@ -91,11 +97,28 @@ class InstanceLog:
         if not known:
             self._save_queue.add_own(chunk)
         self._unsent.append(chunk)
-        self.end = stop
-        if stop > LAST_LONG:
+        self._extend(chunk)
+
+    def begin_checkpoint(self) -> None:
+        """What is sent from now on is in the next one."""
+        self._mark_is_due = self._marks_checkpoints
+
+    def mark_checkpoint(self) -> None:
+        """Rows are about to be made that are in the next checkpoint. The mark goes to their readers alone: the instance
+        repeats nothing, so neither its store nor its conduit needs it."""
+        if not self._mark_is_due:
+            return
+        self._mark_is_due = False
+        self._extend(MARK)
+        self._unsent_start = self.end
+
+    def _extend(self, chunk: bytes) -> None:
+        start = self.end
+        self.end = log_after(start, chunk)
+        if self.end > LAST_LONG:
             raise used_up("the offset in the causal log", self._place.where())
         self.epoch_digest = zlib.crc32(chunk, self.epoch_digest)
-        mark = HistoryMark(self.epoch_start, stop, self.epoch_digest) if self._journal.elides else None
+        mark = HistoryMark(self.epoch_start, self.end, self.epoch_digest) if self._journal.elides else None
         self._journal.append_own(self._origin, start, chunk, mark)
 
     def append_recorded(self, upto: LogOffset) -> bool:

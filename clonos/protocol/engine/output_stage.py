@@ -72,6 +72,8 @@ class OutputStage:
         self.numbered = output_after(before, count)
         if self.numbered > LAST_LONG:
             raise used_up("the number of the output row", self._place.where())
+        if produced:
+            self._log.mark_checkpoint()
         log_start, log = self._log.take_unsent()
         covered = count if self.suppresses_all else min(max(self.suppressed_upto - before, 0), count)
         for column in destinations:

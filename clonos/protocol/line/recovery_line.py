@@ -32,10 +32,20 @@ from typing import Final, TypedDict, overload
 from clonos.errors import CheckpointMismatch, SnapshotCorrupt, Where
 from clonos.protocol.engine.instance_snapshot import still_awaited
 from clonos.protocol.fence import Generation, generation_of
-from clonos.protocol.ids import LOG_BEGIN, NO_OUTPUT, Epoch, LogOffset, Origin, OutputNumber, channel_origin
+from clonos.protocol.ids import (
+    LOG_BEGIN,
+    NO_OUTPUT,
+    Epoch,
+    LogOffset,
+    NodeId,
+    Origin,
+    OutputNumber,
+    channel_origin,
+)
 from clonos.protocol.line.consistent_line import RestartPoint, newest_consistent_line
 from clonos.protocol.line.known_sinks import sinks_with_rows
 from clonos.protocol.line.snapshot_name import Since, SnapshotName
+from clonos.protocol.recovery.recoveries import Recoveries
 from clonos.protocol.recovery.recovery_kind import RecoveryKind
 from clonos.protocol.topology import Node, NodeKind, Topology
 
@@ -170,12 +180,13 @@ def recovery_line(
     *,
     generation: Generation,
     epoch: Epoch,
-    recovery: RecoveryKind = RecoveryKind.CAUSAL,
+    recoveries: Recoveries | None = None,
 ) -> RecoveryLine:
     """`cursors` are the sinks' by channel; one that is not known counts as one that has nothing. A sink that begins at
     a snapshot, too, is among the `standings`. Where senders do not repeat what they have sent, a snapshot that has
-    received it does not go with their beginning before it."""
-    line = newest_consistent_line(_restart_points(topology, standings, cursors, recovery))
+    received it does not go with their beginning before it. Without `recoveries` all of them do."""
+    recoveries = recoveries or Recoveries.of(topology, RecoveryKind.CAUSAL)
+    line = newest_consistent_line(_restart_points(topology, standings, cursors, recoveries))
     chosen = {
         origin: standing.inside[line[origin.channel] - 1]
         for origin, standing in standings.items()
@@ -202,7 +213,7 @@ def recovery_line(
 
     def unread(origin: Origin, point: Point) -> OutputNumber | None:
         receivers = topology.receivers(origin.node)
-        if not recovery.logs_messages or not receivers:
+        if not recoveries.by_node[origin.node].logs_messages or not receivers:
             return None
         return first_unread(point.sent, [reached(each).get(origin.channel, -1) for each in receivers])
 
@@ -214,7 +225,7 @@ def recovery_line(
             for origin, point in chosen.items()
         },
         **beginnings({origin: one.base for origin, one in standings.items() if one.base is not None}),
-        needs=_needs(chosen.values()),
+        needs=_needs([*chosen.values(), *_kept_bases(standings, chosen, recoveries)]),
     )
 
 
@@ -274,23 +285,30 @@ def _restart_points(
     topology: Topology,
     standings: Mapping[Origin, Standing],
     cursors: Mapping[Origin, Mapping[int, int]],
-    recovery: RecoveryKind,
+    recoveries: Recoveries,
 ) -> dict[int, Sequence[RestartPoint]]:
     """Of all instances by their channels, receivers first."""
     unrepeated = frozenset(
-        () if recovery.repeats else (origin.channel for origin in topology.instances(NodeKind.OPERATOR))
+        origin.channel
+        for origin in topology.instances(NodeKind.OPERATOR)
+        if not recoveries.repeats(origin.node)
     )
     known = sinks_with_rows(cursors)
     new = frozenset(origin.channel for origin in cursors if origin.node not in known)
-    points = partial(_RestartPoints, senders=unrepeated, keeps_sent=recovery.logs_messages, new=new)
+    points = partial(_RestartPoints, senders=unrepeated, new=new)
     found: dict[int, Sequence[RestartPoint]] = {
-        origin.channel: points(standings[origin], ()) if origin in standings else [RestartPoint(reached)]
+        origin.channel: points(standings[origin], (), keeps_sent=False)
+        if origin in standings
+        else [RestartPoint(reached)]
         for origin, reached in cursors.items()
     }
     for node in _receivers_first(topology):
         receivers = [receiver.channel for receiver in topology.receivers(node.number)]
+        keeps_sent = recoveries.by_node[NodeId(node.number)].logs_messages
         for origin in (Origin.of(node.number, instance) for instance in range(node.parallelism)):
-            found[origin.channel] = points(standings.get(origin, Standing()), receivers)
+            found[origin.channel] = points(
+                standings.get(origin, Standing()), receivers, keeps_sent=keeps_sent
+            )
     return found
 
 
@@ -299,6 +317,16 @@ def first_unread(sent: Mapping[int, OutputNumber], reached: Sequence[int]) -> Ou
     `reached` is the last that it has. Behind the last row where none lacks any."""
     lacking = [reached[to] + 1 for to, number in sent.items() if to < len(reached) and reached[to] < number]
     return OutputNumber(min(lacking, default=max(sent.values(), default=NO_OUTPUT) + 1))
+
+
+def _kept_bases(
+    standings: Mapping[Origin, Standing], chosen: Collection[Origin], recoveries: Recoveries
+) -> Iterator[Point]:
+    """The beginnings of instances that repeat nothing: what they depend on is in them, perhaps of a later epoch."""
+    for origin, standing in standings.items():
+        base = standing.base if origin not in chosen else None
+        if base is not None and not recoveries.repeats(origin.node):
+            yield base
 
 
 def _needs(points: Iterable[Point]) -> dict[Origin, LogOffset]:

@@ -1,4 +1,4 @@
-"""Where all instances go back to together, where none repeats what it did.
+"""Where all instances go back to together, where not all of them repeat what they did.
 
 The line is the newest consistent one through checkpoints of which nothing is orphan, and, unless senders keep what they
 have sent, nothing is lost (`consistent_line`): with coordinated checkpoints that is the last complete round. A sink
@@ -10,15 +10,15 @@ else. That it does can only be where a part of the checkpoint is older than anot
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from clonos.errors import CheckpointMismatch, SnapshotCorrupt
 from clonos.protocol.fence import Generation
-from clonos.protocol.ids import Epoch, Origin, channel_origin
+from clonos.protocol.ids import Epoch, NodeId, Origin, channel_origin
 from clonos.protocol.line.known_sinks import lost_output, sinks_with_rows
 from clonos.protocol.line.recovery_line import Point, RecoveryLine, Standing, beginnings, recovery_line
-from clonos.protocol.recovery.recovery_kind import RecoveryKind
+from clonos.protocol.recovery.recoveries import Recoveries
 from clonos.protocol.topology import NodeKind, Topology
 
 Cursors = Mapping[Origin, Mapping[int, int]]
@@ -33,11 +33,11 @@ def rollback_line(
     generation: Generation,
     epoch: Epoch,
     resumes: bool,
-    recovery: RecoveryKind,
+    recoveries: Recoveries,
 ) -> RecoveryLine:
     """`standings` are those of operators' and sinks' instances, `resumes`: whether they may begin inside the epoch.
     Raises CheckpointMismatch, SnapshotCorrupt."""
-    _check_bases(topology, standings)
+    _check_bases(topology, standings, recoveries)
     if resumes:
         line = rollback_target(
             topology,
@@ -45,12 +45,14 @@ def rollback_line(
             cursors,
             generation=generation,
             epoch=epoch,
-            recovery=recovery,
+            recoveries=recoveries,
         )
     else:
         bases = {origin: one.base for origin, one in standings.items() if one.base is not None}
         line = RecoveryLine(generation, epoch, **beginnings(bases))
-    behind = _visible_behind(topology, line, standings, cursors)
+    operators = [NodeId(node.number) for node in topology.nodes if node.kind is NodeKind.OPERATOR]
+    anew = {node for node in operators if not (resumes and recoveries.repeats(node))}
+    behind = _visible_behind(topology, line, standings, cursors, anew)
     if behind is not None:
         raise _lost_output(topology, standings, cursors) or behind
     return line
@@ -63,19 +65,22 @@ def rollback_target(
     *,
     generation: Generation,
     epoch: Epoch,
-    recovery: RecoveryKind,
+    recoveries: Recoveries,
 ) -> RecoveryLine:
     """The line, whatever is visible. A sink that does not begin at a checkpoint begins where its store has come."""
     sinks = {
         origin: standings[origin].reached if origin in standings else cursors.get(origin, {})
         for origin in topology.instances(NodeKind.SINK)
     }
-    return recovery_line(topology, standings, sinks, generation=generation, epoch=epoch, recovery=recovery)
+    return recovery_line(
+        topology, standings, sinks, generation=generation, epoch=epoch, recoveries=recoveries
+    )
 
 
-def _check_bases(topology: Topology, standings: Mapping[Origin, Standing]) -> None:
-    """What has been received in epochs that have committed, a sender has ended them with, and what it had sent has been
-    received. In micro-batch an instance without input leaves no checkpoint, so that one is gone shows here."""
+def _check_bases(topology: Topology, standings: Mapping[Origin, Standing], recoveries: Recoveries) -> None:
+    """What has been received in epochs that have committed, a sender has ended them with, or repeats, and what it had
+    sent has been received. In micro-batch an instance without input leaves no checkpoint, so that one is gone shows
+    here."""
 
     def named(origin: Origin) -> str:
         return f"instance {origin.instance} of {topology.node(origin.node).name!r}"
@@ -92,7 +97,7 @@ def _check_bases(topology: Topology, standings: Mapping[Origin, Standing]) -> No
                 continue
             is_sink = topology.node(receiver.node).kind is NodeKind.SINK  # of which its place is asked
             sent, had = standing.sent.get(to, -1), standings[receiver].reached.get(sender.channel, -1)
-            if had > sent:
+            if had > sent and not recoveries.repeats(sender.node):
                 raise gone(f"{named(receiver)} has received rows up to {had} of {named(sender)}", sender)
             if had < sent and not is_sink:
                 raise gone(f"{named(sender)} has sent rows up to {sent} to {named(receiver)}", receiver)
@@ -138,10 +143,13 @@ def _lost_output(
 
 
 def _visible_behind(
-    topology: Topology, line: RecoveryLine, standings: Mapping[Origin, Standing], cursors: Cursors
+    topology: Topology,
+    line: RecoveryLine,
+    standings: Mapping[Origin, Standing],
+    cursors: Cursors,
+    anew: Collection[NodeId],
 ) -> CheckpointMismatch | None:
-    """What is refused where rows are visible that would be made again, and differently."""
-    operators = {node.number for node in topology.nodes if node.kind is NodeKind.OPERATOR}
+    """What is refused where rows are visible that would be made again, and differently: of these operators."""
 
     def begins(origin: Origin) -> Point | None:
         return standings[origin].begins(line.resumes.get(origin))
@@ -157,7 +165,7 @@ def _visible_behind(
 
     for origin in topology.instances(NodeKind.SINK):
         for channel, at in cursors.get(origin, {}).items():
-            if channel_origin(channel).node in operators and (last := reached(origin, channel)) < at:
+            if channel_origin(channel).node in anew and (last := reached(origin, channel)) < at:
                 return CheckpointMismatch(
                     f"sink {topology.node(origin.node).name!r}, instance {origin.instance}, shows rows of channel "
                     f"{channel} up to {at}, and the newest checkpoints that fit together end at "

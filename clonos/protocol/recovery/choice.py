@@ -29,6 +29,10 @@ class PolicyChoice:
     """Where there are markers, a channel that has been marked is held."""
     numbering: InstanceNumbering | None = None
     """Where checkpoints are forced. No row forces one of a sink, which sends nothing."""
+    marks_checkpoints: bool = False
+    """It repeats nothing, and others have logs (`causal.checkpoint_marks`)."""
+    others_keep_logs: bool = False
+    """It has a log, and checkpoints of others that repeat nothing have it, too (`causal.kept_deltas`)."""
 
     @classmethod
     def of(cls, topology: Topology, recoveries: Recoveries, node: NodeId) -> PolicyChoice:
@@ -42,6 +46,8 @@ class PolicyChoice:
             numbering=InstanceNumbering.of(topology, node)
             if kind.forces_checkpoints and is_operator
             else None,
+            marks_checkpoints=is_operator and not kind.repeats and recoveries.some_repeat,
+            others_keep_logs=kind.repeats and not recoveries.all_repeat,
         )
 
     def policy(self, instance: int) -> InstancePolicy:

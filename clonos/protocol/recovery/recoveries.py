@@ -7,6 +7,10 @@ with it, whatever recovery that has: so it keeps more than its newest checkpoint
 (`protocol.recovery.rollback.held_output`). What is behind an operator that does its epochs again as a whole has to do
 the same, so it takes no checkpoints inside an epoch either; what is before sends again what it has kept, and is the
 firewall of Isard and Abadi, "Falkirk Wheel: Rollback Recovery for Dataflow Systems", 2015, section 2.3.
+
+Operators of causal logging go together with eager ones: neither ever undoes what another instance has. An eager one in
+front of causal ones sends the same rows again from what it has kept; one behind them has the determinants of what its
+checkpoint depends on, so that these repeat it.
 """
 
 from __future__ import annotations
@@ -22,9 +26,8 @@ from clonos.protocol.topology import Node, NodeKind, Topology
 
 @dataclass(frozen=True, slots=True)
 class Recoveries:
-    """Of the operators and sinks of one query. `default` is that of the query: all of them have in common with it
-    whether they repeat steps. `goes_back`: nodes whose instances a failure may lead to older checkpoints than their
-    newest ones."""
+    """Of the operators and sinks of one query. `default` is that of the query. `goes_back`: nodes whose instances a
+    failure may lead to older checkpoints than their newest ones."""
 
     default: RecoveryKind
     by_node: Mapping[NodeId, RecoveryKind]
@@ -52,12 +55,19 @@ class Recoveries:
 
         begins_epochs_again = and_behind(lambda kind: kind.begins_epochs_again)
         goes_back = and_behind(lambda kind: kind.begins_at_older_ones)
+        repeats = any(
+            own.get(NodeId(node.number), default).repeats
+            for node in topology.nodes
+            if node.kind is NodeKind.OPERATOR
+        )
 
         def kind(node: Node) -> RecoveryKind:
             if begins_epochs_again(NodeId(node.number)):
                 return RecoveryKind.BATCH
             if node.kind is NodeKind.OPERATOR or not own:
                 return own.get(NodeId(node.number), default)
+            if repeats:  # what is visible depends on determinants, which a sink keeps beside it
+                return RecoveryKind.CAUSAL
             return RecoveryKind.UNCOORDINATED if goes_back(NodeId(node.number)) else RecoveryKind.EAGER
 
         nodes = [node for node in topology.nodes if node.kind is not NodeKind.SOURCE]
@@ -75,6 +85,20 @@ class Recoveries:
     def line_kind(self) -> RecoveryKind:
         """That by which a line is drawn: where some instances keep what they have sent, it is looked for."""
         return next((kind for kind in self.by_node.values() if kind.logs_messages), self.default)
+
+    def repeats(self, node: NodeId) -> bool:
+        """Whether the instances of an operator repeat what they did."""
+        return self.by_node[node].repeats
+
+    @property
+    def some_repeat(self) -> bool:
+        """Whether there are logs of determinants in the query."""
+        return any(kind.repeats for kind in self.by_node.values())
+
+    @property
+    def all_repeat(self) -> bool:
+        """Whether nothing is ever done anew that was seen elsewhere."""
+        return all(kind.repeats for kind in self.by_node.values())
 
     def by_name(self, topology: Topology) -> dict[str, RecoveryKind]:
         """Of the operators and sinks of a program."""

@@ -81,6 +81,11 @@ class RecoveryKind(Enum):
         sent, and those that begin where the epoch does. Where something rides along, it does with all rows."""
         return (self.logs_messages and not self.forces_checkpoints) or self.begins_epochs_again
 
+    def goes_with(self, other: RecoveryKind) -> bool:
+        """Whether operators of both may be in one query: where one line can be drawn through both, or none is ever
+        undone (`recovery.recoveries`)."""
+        return self is other or (self.mixes and other.mixes) or (self.replaces and other.replaces)
+
     @property
     def forces_checkpoints(self) -> bool:
         """Whether an instance takes checkpoints for the sake of what comes, too."""

@@ -45,6 +45,8 @@ from clonos.protocol.line.missing_end import check_log_has_no_earlier_epoch
 from clonos.protocol.line.recovery_line import RecoveryLine, Resume
 from clonos.protocol.line.snapshot_name import Since, SnapshotName, marked_from
 from clonos.protocol.ports import InstancePorts
+from clonos.protocol.recovery.causal.causal_log import Segment
+from clonos.protocol.recovery.causal.checkpoint_marks import marks_between
 from clonos.protocol.recovery.causal.dependencies import missing_logs, recovered_deltas
 from clonos.protocol.recovery.causal.longest_prefix import HolderReply, cut_short
 from clonos.protocol.recovery.causal.own_log import Writer
@@ -55,6 +57,7 @@ from clonos.protocol.recovery.causal.resumption import (
     resume_failed,
 )
 from clonos.protocol.recovery.causal.retrieval import OpenedLog, retrieve
+from clonos.protocol.recovery.rollback.replaceable import later_checkpoint_gone
 from clonos.protocol.roles.attach_request import AttachRequest as AttachRequest
 from clonos.protocol.roles.incarnation_ports import IncarnationPorts, Reached
 from clonos.protocol.roles.snapshot_candidate import Candidate
@@ -64,9 +67,10 @@ S = TypeVar("S")
 
 
 class Incarnation(Generic[S]):
-    """See the module. An instance that has not moved, and cannot, leaves its log on this host alone. With `keeps_sent`
-    its snapshots have what it has sent. Output is numbered beyond `output_number_floor`. With `damage_accepted` the
-    user has chosen to go on over what is damaged."""
+    """See the module. An instance that has not moved, and cannot, leaves its log on this host alone. One that does not
+    `repeats` what it did has others' logs in its snapshots, and with `keeps_sent` what it has sent. Output is numbered
+    beyond `output_number_floor`. With `damage_accepted` the user has chosen to go on over what is damaged.
+    `others_keep_logs`: such an instance may bring this one's."""
 
     def __init__(
         self,
@@ -76,7 +80,9 @@ class Incarnation(Generic[S]):
         instance_ports: InstancePorts,
         *,
         may_have_moved: bool,
+        repeats: bool = True,
         keeps_sent: bool = False,
+        others_keep_logs: bool = False,
         output_number_floor: OutputNumber = NO_OUTPUT,
         damage_accepted: bool = False,
     ) -> None:
@@ -85,7 +91,9 @@ class Incarnation(Generic[S]):
         self._ports = ports
         self._instance_ports = instance_ports
         self._may_have_moved = may_have_moved
+        self._repeats = repeats
         self._keeps_sent = keeps_sent
+        self._others_keep_logs = others_keep_logs
         self._output_number_floor = output_number_floor
         self._damage_accepted = damage_accepted
         self._instance: Instance | None = None
@@ -270,24 +278,26 @@ class Incarnation(Generic[S]):
             self.kept_of_policy, self.unkept = snapshot.kept_of_policy, snapshot.unkept
         yield from self._ports.reached(Reached.STATE)
         opened = self._ports.open_log()
-        held = opened.held
+        # What came to a lost process behind its last checkpoint comes again.
+        held = opened.held if self._repeats else []
         if not self._may_have_moved and snapshot is not None and not opened.damaged:
             check_same_history(snapshot, opened.own.segments, resumes=resume is not None, where=self.where)
         recovered = yield from self._recover(snapshot, opened, found)
         yield from self._ports.reached(Reached.LOG)
-        received = recovered.received
+        received = recovered.received if self._repeats else self._ports.kept_deltas.read()
         behind = found is not None and self._is_behind(opened, found)
         may_lack = not request.standby and (self._may_have_moved or behind)  # what the snapshot depends on
-        if snapshot is not None and may_lack:
+        if snapshot is not None and may_lack and self._repeats:
             received += yield from self._ask_for_others(snapshot, [*held, *received])
         if resume is not None and found is not None and snapshot is not None:
-            check_resumable(
-                snapshot, recovered.before, [*held, *received], line.truncation_points, where=self.where
-            )
+            if self._repeats:
+                check_resumable(
+                    snapshot, recovered.before, [*held, *received], line.truncation_points, where=self.where
+                )
             snapshot.resume(resume.awaited_input)
             found = yield from self._ports.resume(found, resume)
             self._ports.discard_from(request.epoch)
-        elif snapshot is not None and may_lack and self._may_be_asked_for(snapshot):
+        elif snapshot is not None and may_lack and self._repeats and self._may_be_asked_for(snapshot):
             settled, truncation_points = self._settled()
             begins = settled.log_offset if settled is not None else LOG_BEGIN
             everything = [*held, *received]
@@ -301,7 +311,7 @@ class Incarnation(Generic[S]):
         self._ports.restored(found, recovered)
         self._instance.restore(
             snapshot,
-            own_before=recovered.before,
+            own_before=recovered.before if self._repeats else self._marks(snapshot),
             recorded=recovered.recorded,
             held=held,
             received=received,
@@ -313,6 +323,13 @@ class Incarnation(Generic[S]):
             if opened.whole_since is None or opened.whole_since > begins:
                 self._ports.log_is_whole(begins)
         yield from self._ports.reached(Reached.FUNCTION)
+
+    def _marks(self, snapshot: InstanceSnapshot | None) -> list[Segment]:
+        """Its log up to where it begins, as far as it may be asked for: no store has it."""
+        if snapshot is None or not snapshot.log_offset:
+            return []
+        settled, _ = self._settled()
+        return marks_between(settled.log_offset if settled is not None else LOG_BEGIN, snapshot.log_offset)
 
     def _first_unread(self, found: S | None, resume: Resume | None) -> OutputNumber | None:
         """Of what it has kept of this epoch. A conduit that has lost its process says how far it was sent rows."""
@@ -557,6 +574,12 @@ class Incarnation(Generic[S]):
         recovered = retrieval.put_together(answers, where=self.where)
         if snapshot is None and not self._damage_accepted:
             check_log_has_no_earlier_epoch(recovered.recorded, epoch=request.epoch, where=self.where)
+        if recovered.recorded and not self._repeats:
+            raise later_checkpoint_gone(self.where)
+        while self._others_keep_logs and log_after(begins, recovered.recorded) < needed:
+            yield from self._ports.await_holder(self.origin)
+            again = yield from self._ports.ask(self.origin, retrieval.base)
+            recovered = retrieval.put_together([*answers, *again], where=self.where)
         reached = log_after(begins, recovered.recorded)
         if bound is not None and not request.standby and reached < bound.log_offset:
             raise cut_short(bound.log_offset, reached, self.where)

@@ -14,6 +14,7 @@ from clonos.protocol.line.recovery_line import Resume
 from clonos.protocol.line.unrecorded_commit import UnrecordedCommit
 from clonos.protocol.ports import InstancePorts
 from clonos.protocol.recovery.causal.causal_log import Segment
+from clonos.protocol.recovery.causal.kept_deltas import KeptDeltas
 from clonos.protocol.recovery.causal.own_log import Writer
 from clonos.protocol.recovery.causal.retrieval import OpenedLog, Recovered
 from clonos.protocol.roles.snapshot_candidate import Candidate
@@ -85,6 +86,15 @@ class IncarnationPorts(SnapshotPorts[S]):
     @abstractmethod
     def ask(self, origin: Origin, base: LogOffset) -> Steps:
         """Every other holder about an instance; a list of replies. Raises RecoveryTimeout."""
+
+    @abstractmethod
+    def await_holder(self, origin: Origin) -> Steps:
+        """An instance that begins, too, may bring what is known of this one's log. Raises RecoveryTimeout."""
+
+    @property
+    @abstractmethod
+    def kept_deltas(self) -> KeptDeltas:
+        """Part of the state that was restored last."""
 
     @property
     @abstractmethod

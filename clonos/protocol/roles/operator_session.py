@@ -21,7 +21,7 @@ from clonos.errors import GapError, ResumeFailed
 from clonos.protocol.engine.instance import Action, Bundle, Emit, Instance, Persist, Row
 from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import NO_OUTPUT, Epoch, LogOffset, Origin, OutputNumber, epoch_before
+from clonos.protocol.ids import LOG_BEGIN, NO_OUTPUT, Epoch, LogOffset, Origin, OutputNumber, epoch_before
 from clonos.protocol.ingestion import UNKNOWN, Ingested, PendingInput
 from clonos.protocol.ports import Encoded
 from clonos.protocol.recovery.marker import Round
@@ -96,13 +96,16 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         snapshot_limits: SnapshotLimits,
         output_number_floor: OutputNumber = NO_OUTPUT,
         damage_accepted: bool = False,
+        others_keep_logs: bool = False,
     ) -> None:
+        """`others_keep_logs`: checkpoints of other instances have logs of this one (`causal.kept_deltas`)."""
         self._name = name
         self._ports = ports
         self._policy = policy
         self._truncation = SentLogTruncation()
         self._heard = Rounds()
         self._is_open = False
+        self._is_restoring = False
         self._may_have_moved = may_have_moved
         self.incarnation: Incarnation[S] = Incarnation(
             name,
@@ -110,7 +113,9 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
             ports,
             self,
             may_have_moved=may_have_moved,
+            repeats=policy.kind.repeats,
             keeps_sent=policy.kind.logs_messages,
+            others_keep_logs=others_keep_logs,
             output_number_floor=output_number_floor,
             damage_accepted=damage_accepted,
         )
@@ -153,8 +158,8 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
 
     @property
     def recovered_end(self) -> LogOffset:
-        """The offset up to which the instance has its log."""
-        return self.incarnation.recovered_end
+        """The offset up to which the instance has its log, as the conduit is to know it."""
+        return self.incarnation.recovered_end if self._policy.kind.repeats else LOG_BEGIN
 
     def attach(self, request: AttachRequest) -> Steps:
         """A conduit has connected: restore, if the instance is not in memory."""
@@ -164,10 +169,12 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         self._frames_sent = self._frames_stored = 0
         check_replaceable(self._policy, request, self._name)
         is_suspect = self.quarantine.begin(request)
+        self._is_restoring = True
         try:
             yield from self.incarnation.serve(request)
         except ResumeFailed as error:
             raise error if self._policy.kind.repeats else gone(error) from error
+        self._is_restoring = False
         if not self._policy.kind.repeats and self.incarnation.ends_at is not None:
             raise run_again(request, self._name)
         if self._policy.goes_back:
@@ -207,10 +214,13 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         self._input_is_used()
         self._is_open = True
         yield from self._carry_out(self._policy.begin_round(self._rounds.open))
+        if self._unsent:
+            yield from self._snapshot_if_due()
 
     def _send_again(self) -> Steps:
         """What was under way at the recovery line, or the conduit lacks of a process that was lost, before anything
-        new."""
+        new. The checkpoint of a lost process may not be the last that comes to be: another lost one may have been
+        storing its own. So what is in it waits for one of this process."""
         sent_log, unread = self._ports.sent_log, self.incarnation.unread
         if unread is None:
             sent_log.clear()
@@ -218,8 +228,9 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
             return
         if self._policy.kind.sends_late:
             self._unsent += sent_log.frames(unread)
-            self._frames_stored = self._frames_made
-            self._release()
+            if self.request.fresh:  # it has stored what it begins with under its own name
+                self._frames_stored = self._frames_made
+                self._release()
         else:
             for _, frame in sent_log.frames(unread):
                 yield from self._ports.send([frame])
@@ -261,6 +272,8 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
             return
         self.live.truncate(truncation_points)
         self._ports.truncate_log(truncation_points)
+        if not self._policy.kind.repeats:
+            self._ports.kept_deltas.forget(truncation_points)
         if not self.request.standby:
             self._ports.forget_snapshots(epoch, self.incarnation.begun)
 
@@ -309,7 +322,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         if not is_told:
             self.acknowledge()
         if not self._policy.kind.replaces:  # no other process will be sent it
-            self._ports.send_checkpointed(self._acked_input, self.live.log_offset)
+            self._ports.send_checkpointed(self._acked_input, self._log_offset)
         yield from self._ports.at(Moment.BUNDLE_TAKEN)
         yield from self._snapshot_if_due()
         yield from self._bound_unsent()
@@ -443,7 +456,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
     def acknowledge(self) -> None:
         """Say where the instance stands, without rows."""
         emitted = self._sent_output if self._policy.kind.sends_late else self.live.emitted_output
-        self._ports.acknowledge(self._acked_input, emitted, self.live.log_offset)
+        self._ports.acknowledge(self._acked_input, emitted, self._log_offset)
 
     # ------------------------------------------------------------- snapshots
 
@@ -474,7 +487,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         self._has_moved = False
         name = self.incarnation.name_snapshot(final=False, marked=self._is_mark_due())
         number = Round(name.sequence) if round is None else round
-        covers = _Storing(self._acked_input, self.live.log_offset, number, self._frames_made)
+        covers = _Storing(self._acked_input, self._log_offset, number, self._frames_made)
         ports.fold_log()
         content = self._with_truncation(self.live.snapshot())
         content.kept_of_policy = self._policy.take_checkpoint()
@@ -537,6 +550,11 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         self._ports.store_in_background(begun.pending)
 
     @property
+    def _log_offset(self) -> LogOffset:
+        """As far as the conduit is to know: it keeps nothing of a log that is not repeated."""
+        return self.live.log_offset if self._policy.kind.repeats else LOG_BEGIN
+
+    @property
     def _frames_made(self) -> int:
         """In this task attempt, of those that wait before they are sent."""
         return self._frames_sent + len(self._unsent)
@@ -584,6 +602,9 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         return self._ports.encode(rows)
 
     def persist(self, persist: Persist, *, durable: bool) -> None:
+        if not self._policy.kind.repeats and not self._is_restoring:
+            for raw in persist.deltas:
+                self._ports.kept_deltas.keep(raw)
         own = (persist.own_start, b"".join(persist.own)) if persist.own else None
         if own is not None or persist.deltas:
             self._ports.write_log(persist.deltas, own)

@@ -175,24 +175,8 @@ class QueryCoordinator(ABC):
         epoch = epoch_after(passed)
         finals = self.records.final_snapshots(passed)
         last = self.records.newest_line()
-        if not self._recovery.repeats:
-            programs, cursors = self.programs(), self.cursors()
-            ends = self.sink_ends(passed)
-            bases = {origin: final.point for origin, final in finals.items()}
-            bases |= {origin: end.point(cursors.get(origin, {})) for origin, end in ends.items()}
-            # What the last start did inside the epoch counts if it ran the epoch with the program that runs it now.
-            is_another = last is not None and program_at(last.programs, epoch) != program_at(programs, epoch)
-            standings = self._all_standings(bases, epoch, last)
-            line = rollback_line(
-                self._topology,
-                standings,
-                cursors,
-                generation=generation,
-                epoch=epoch,
-                resumes=not is_another,
-                recovery=self._recovery,
-            )
-            return replace(line, programs=programs), positions_at(line, standings, cursors)
+        if not self._recoveries.all_repeat:
+            return self._draw_rollback_line(generation, epoch, finals, last, repeats_inside=resumes)
         if resumes and not self._is_older_copy(last) and not self.program_changes_at(epoch):
             try:
                 standings, cursors = self._standings(finals, epoch, last), self.cursors()
@@ -204,6 +188,37 @@ class QueryCoordinator(ABC):
         standings = {origin: Standing(point) for origin, point in ended.items()}
         line = RecoveryLine(generation, epoch, **beginnings(ended))
         return line, positions_at(line, standings, {})
+
+    def _draw_rollback_line(
+        self,
+        generation: Generation,
+        epoch: Epoch,
+        finals: FinalSnapshots,
+        last: RecoveryLine | None,
+        *,
+        repeats_inside: bool,
+    ) -> tuple[RecoveryLine, Positions]:
+        """The same, where not all instances repeat what they did. `repeats_inside`: those that do may begin inside the
+        epoch; the others do in any case, unless nothing of what was done in it counts.
+
+        What the last start did inside the epoch counts if it ran the epoch with the program that runs it now."""
+        programs, cursors = self.programs(), self.cursors()
+        bases = {origin: final.point for origin, final in finals.items()}
+        ends = self.sink_ends(epoch_before(epoch))
+        bases |= {origin: end.point(cursors.get(origin, {})) for origin, end in ends.items()}
+        is_another = last is not None and program_at(last.programs, epoch) != program_at(programs, epoch)
+        repeats_inside = repeats_inside and not self._is_older_copy(last)
+        standings = self._all_standings(bases, epoch, last, repeats_inside=repeats_inside)
+        line = rollback_line(
+            self._topology,
+            standings,
+            cursors,
+            generation=generation,
+            epoch=epoch,
+            resumes=not is_another,
+            recoveries=self._recoveries,
+        )
+        return replace(line, programs=programs), positions_at(line, standings, cursors)
 
     def _is_older_copy(self, last: RecoveryLine | None) -> bool:
         """Whether the sink knows of a start that has drawn no line in this checkpoint."""
@@ -233,12 +248,22 @@ class QueryCoordinator(ABC):
         return is_operator or self._recoveries.holds(origin.node)
 
     def _all_standings(
-        self, bases: Mapping[Origin, Point], epoch: Epoch, last: RecoveryLine | None
+        self,
+        bases: Mapping[Origin, Point],
+        epoch: Epoch,
+        last: RecoveryLine | None,
+        *,
+        repeats_inside: bool,
     ) -> dict[Origin, Standing]:
-        """Of every operator's and sink's instance, where none repeats what it did. What the last start did in the epoch
-        counts, also where a task of the next epoch has claimed the instance since, or one that has not begun. So does
-        where the last start was to begin."""
-        found = self.all_snapshots_inside(epoch)
+        """Of every operator's and sink's instance, where not all repeat what they did. What the last start did in the
+        epoch counts, also where a task of the next epoch has claimed the instance since, or one that has not begun. So
+        does where the last start was to begin. Those that repeat begin with the epoch, or, with `repeats_inside`, with
+        a snapshot of the newest attempt, as where all do."""
+        found = dict(self.all_snapshots_inside(epoch))
+        repeating = [origin for origin in found if self._recoveries.repeats(origin.node)]
+        if repeating:
+            of_newest = self.snapshots_inside(epoch) if repeats_inside else {}
+            found |= {origin: of_newest.get(origin, ()) for origin in repeating}
         standings: dict[Origin, Standing] = {}
         for origin in filter(
             self._has_checkpoints, self._topology.instances(NodeKind.OPERATOR, NodeKind.SINK)
@@ -270,7 +295,9 @@ class QueryCoordinator(ABC):
         cursors = self.seen_cursors() if self._shows_at_once else {}
         standings = {
             origin: replace(standing, inside=self._lasting(origin, standing.inside, stored.get(origin)))
-            for origin, standing in self._all_standings(self._bases(epoch), epoch, begun).items()
+            for origin, standing in self._all_standings(
+                self._bases(epoch), epoch, begun, repeats_inside=False
+            ).items()
         }
         line = rollback_target(
             self._topology,
@@ -278,7 +305,7 @@ class QueryCoordinator(ABC):
             cursors,
             generation=begun.generation,
             epoch=epoch,
-            recovery=self._recovery,
+            recoveries=self._recoveries,
         )
         return safe_points(line)
 

@@ -87,7 +87,7 @@ class Checks:
     def restores(
         self, host: OperatorHost, hello: AttachRequest, found: Snapshot | None, recovered: Recovered
     ) -> None:
-        if not self._world.plan.recovery.repeats:
+        if not self._world.recoveries.repeats(host.origin.node):
             self._goes_back(host, hello, found)
             return
         start = found.instance.log_offset if found else LOG_BEGIN
@@ -116,14 +116,18 @@ class Checks:
     def _goes_back(self, host: OperatorHost, hello: AttachRequest, found: Snapshot | None) -> None:
         """With all others, to a line: what it did behind that never happened, and nothing of it is repeated."""
         self.fencing.begins(host.origin, host.replica)
+        if hello.fresh:
+            self.rollbacks.begins(host.origin)
+        if self._world.recoveries.some_repeat:
+            self.orphans.restores(host, hello, found.instance.log_offset if found is not None else LOG_BEGIN)
         self.truth.go_back(host.origin, found.rows if found is not None else RowHistory())
         self.event_time.goes_back(host.origin, found)
         self.vectors.begins(host, found, hello.epoch)
 
     def line_drawn(self, line: RecoveryLine) -> None:
-        if self._world.plan.recovery.repeats:
+        if self._world.recoveries.some_repeat:
             self.orphans.line_drawn(line)
-        else:
+        if not self._world.recoveries.all_repeat:
             self.rollbacks.line_drawn(line)
 
     def goes_on(self, host: OperatorHost, hello: AttachRequest) -> None:
@@ -228,11 +232,13 @@ class Checks:
     def snapshots(self, host: OperatorHost, snapshot: Snapshot) -> None:
         if self._is_overtaken(host):
             return
-        if not self._world.plan.recovery.repeats:
+        if not self._world.recoveries.repeats(host.origin.node):
             snapshot.rows = self.truth.row_history(host.origin)
             self.event_time.takes_snapshot(host.origin, snapshot)
             self.vectors.takes_snapshot(host, snapshot)
             self.rollbacks.takes_snapshot(host.origin, snapshot)
+            if self._world.recoveries.some_repeat:
+                self.orphans.takes_checkpoint(host, snapshot)
             return
         self.replays.snapshot(host, snapshot)
 
@@ -251,10 +257,11 @@ class Checks:
 
     def passed_on(self, task: Task, frame: OutputFrame) -> None:
         self.outputs.passed_on(task, frame)
+        self.rollbacks.passed_on(task, frame)
 
     def forgets(self, task: Task, seq: int) -> None:
         """Where no process is replaced, nothing that a conduit keeps is ever sent again."""
-        if self._world.plan.recovery.repeats:
+        if self._world.recoveries.by_node[task.origin.node].replaces:
             self.truncation.conduit_forgets(task, seq)
 
     def fails(self, task: Task, error: str, message: str) -> None:
@@ -270,9 +277,9 @@ class Checks:
         self.fencing.shows(place.origin, fence)
         self.outputs.shows(place.origin, identity, row)
         self.fifo.shows(place.origin, tag)
-        if self._world.plan.recovery.repeats:
+        if self._world.recoveries.some_repeat:
             self.orphans.shows(place, tag)
-        else:
+        if not self._world.recoveries.all_repeat:
             self.rollbacks.shows(place.origin, tag)
         self.oracle.shows(place.origin, row)
         self._world.trace(f"sink {place.origin}", f"shows {identity}: record {row[1]}", Shown(place.origin))

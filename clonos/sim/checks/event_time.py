@@ -23,7 +23,7 @@ class EventTime:
         self._world = world
         plan = world.plan
         goes_by_rows = plan.seed % 4 == 1  # `sim.operator_host` says what readers go by
-        self._is_checked = plan.event_time and goes_by_rows and not plan.recovery.repeats
+        self._is_checked = plan.event_time and goes_by_rows and not world.recoveries.some_repeat
         self._shown: dict[Origin, int] = {}
 
     def emits(self, origin: Origin, rows: Rows) -> None:

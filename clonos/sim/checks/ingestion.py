@@ -18,7 +18,7 @@ class Ingestion:
 
     def __init__(self, plan: Plan) -> None:
         self._holds_back = plan.timers
-        self._is_held = not plan.recovery.repeats
+        self._is_held = not plan.recoveries.all_repeat
         self._entered: dict[int, int] = {}
         self._first = -1
 

@@ -12,9 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from clonos.protocol.fence import attempt_of, generation_of
-from clonos.protocol.ids import LOG_BEGIN, LogOffset, Origin, channel_origin
+from clonos.protocol.ids import LOG_BEGIN, LogOffset, Origin, channel_origin, epoch_after
 from clonos.protocol.line.recovery_line import RecoveryLine
 from clonos.protocol.roles.attach_request import AttachRequest
+from clonos.protocol.topology import NodeKind
 from clonos.sim.checks.effects import Effects, LogsOfHost
 from clonos.sim.checks.held import Held, entries_of
 from clonos.sim.checks.losses import Losses
@@ -26,6 +27,7 @@ from clonos.sim.plan import FORGETTING, Fault
 from clonos.sim.records import Tag
 
 if TYPE_CHECKING:
+    from clonos.sim.checkpoint import Snapshot
     from clonos.sim.operator_host import OperatorHost
     from clonos.sim.sinks import SinkPlace
     from clonos.sim.task import Task
@@ -52,8 +54,17 @@ class Orphans:
     # ------------------------------ who depends on an event holds its determinant
 
     def emits(self, host: OperatorHost, depends: Mapping[Origin, LogOffset]) -> None:
+        if not self._world.recoveries.repeats(host.origin.node):
+            return  # nothing of it leaves before a checkpoint that has it
         held = self._truncation.store(host.store)
         self._must_hold(f"{host.origin} emits", host.origin, held, depends, host.depends_directly)
+
+    def takes_checkpoint(self, host: OperatorHost, snapshot: Snapshot) -> None:
+        """Of an instance that does not repeat what it did: what it depends on is in it, or was given up before."""
+        held = Held()
+        held.add_deltas(snapshot.kept_deltas)
+        depends = {origin: upto for origin, upto in host.depends.items() if origin != host.origin}
+        self._must_hold(f"a checkpoint of {host.origin}", host.origin, held, depends, host.depends_directly)
 
     def shows(self, place: SinkPlace, tag: Tag) -> None:
         held = self._truncation.sink(place)
@@ -208,6 +219,23 @@ class Orphans:
                 raise Violation(
                     "I1",
                     f"{origin} goes on at log offset {upto}, but {other.name} depends on it up to {depends[origin]}",
+                )
+
+        self._check_checkpoints(origin, upto)
+
+    def _check_checkpoints(self, origin: Origin, upto: LogOffset) -> None:
+        """An instance that does not repeat what it did begins with its newest checkpoint: that depends on what is."""
+        recoveries, checkpoint = self._world.recoveries, self._world.checkpoint
+        for other in self._world.plan.dataflow.instances(NodeKind.OPERATOR):
+            if other == origin or recoveries.repeats(other.node):
+                continue
+            inside = checkpoint.snapshots(other).inside_of_all_attempts(epoch_after(checkpoint.passed))
+            newest = checkpoint.snapshots(other).named(inside[-1].name) if inside else None
+            if newest is not None and newest.depends.get(origin, LOG_BEGIN) > upto:
+                raise Violation(
+                    "I1",
+                    f"{origin} goes on at log offset {upto}, but the newest checkpoint of {other} depends on it up to "
+                    f"{newest.depends[origin]}",
                 )
 
     def _acted(self, origin: Origin) -> int:

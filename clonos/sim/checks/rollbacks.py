@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from clonos.errors import CheckpointMismatch, SnapshotCorrupt
-from clonos.protocol.ids import Origin, channel_origin
+from clonos.protocol.ids import Epoch, Origin, channel_origin
 from clonos.protocol.line.recovery_line import Point, RecoveryLine
 from clonos.protocol.topology import NodeKind
 from clonos.sim.checks.violation import Violation
@@ -17,14 +17,50 @@ from clonos.sim.records import Tag
 
 if TYPE_CHECKING:
     from clonos.sim.checkpoint import Snapshot
+    from clonos.sim.frames import OutputFrame
+    from clonos.sim.task import Task
     from clonos.sim.world import World
 
 
 class Rollbacks:
-    """For recoveries that repeat nothing."""
+    """Where not all instances repeat what they did."""
 
     def __init__(self, world: World) -> None:
         self._world = world
+        self._passed: dict[Origin, tuple[Epoch, dict[int, int]]] = {}
+
+    def begins(self, origin: Origin) -> None:
+        """With a new task attempt."""
+        self._passed.pop(origin, None)
+
+    def passed_on(self, task: Task, frame: OutputFrame) -> None:
+        """Rows of an instance that sends what a checkpoint has, on their way to its readers."""
+        if not self._world.recoveries.by_node[task.origin.node].sends_late or not frame.records:
+            return
+        known = self._passed.get(task.origin)
+        last = known[1] if known is not None and known[0] == task.epoch else {}
+        last.update({to: record.position for to, record in frame.records})
+        self._passed[task.origin] = task.epoch, last
+        self.stored(task.origin)
+
+    def stored(self, origin: Origin) -> None:
+        """It has a checkpoint more, perhaps one of a process that was lost. The newest one, with which the next start
+        begins, has what has been passed on."""
+        if origin not in self._passed or any(
+            each.kind is Fault.SNAPSHOTS_GONE for each in self._world.faults.struck
+        ):
+            return
+        epoch, last = self._passed[origin]
+        snapshots = self._world.checkpoint.snapshots(origin)
+        if any(name.final and name.epoch >= epoch for name in snapshots.kept):
+            return  # it has ended the epoch, and may forget what it has stored in it
+        inside = snapshots.inside_of_all_attempts(epoch)
+        for to, number in last.items():
+            if not inside or inside[-1].sent.get(to, -1) < number:
+                raise Violation(
+                    "output rule",
+                    f"row {number} of {origin} was passed on, which its newest checkpoint lacks",
+                )
 
     def takes_snapshot(self, origin: Origin, snapshot: Snapshot) -> None:
         """What it does not say to be gone from the log of what was sent is in it."""
@@ -52,6 +88,8 @@ class Rollbacks:
                 for instance in range(sender.parallelism):
                     origin = Origin.of(number, instance)
                     sent, had = self._sent(line, origin, receiver), reached.get(origin.channel, -1)
+                    if sent < had and self._world.recoveries.repeats(origin.node):
+                        continue
                     if sent != had and not (sent > had and self._sends_again(line, origin, receiver, had)):
                         raise Violation(
                             "line",
@@ -85,7 +123,7 @@ class Rollbacks:
         sender = channel_origin(tag.channel)
         if self._world.recoveries.holds(sink.node):
             last = self._reached(line, sink).get(tag.channel, -1)
-        elif self._world.plan.dataflow.topology.node(sender.node).kind is NodeKind.OPERATOR:
+        elif self._is_done_anew(sender):
             last = self._sent(line, sender, sink)
         else:
             return
@@ -94,6 +132,11 @@ class Rollbacks:
                 "output rule",
                 f"sink {sink} shows row {tag.position} of {sender}, and would begin behind {last}",
             )
+
+    def _is_done_anew(self, sender: Origin) -> bool:
+        """Whether it may send something else, if the line lets it."""
+        is_operator = self._world.plan.dataflow.topology.node(sender.node).kind is NodeKind.OPERATOR
+        return is_operator and not self._world.recoveries.repeats(sender.node)
 
     def _reached(self, line: RecoveryLine, origin: Origin) -> Mapping[int, int]:
         if origin in self._world.sinks and not self._world.recoveries.holds(origin.node):

@@ -45,6 +45,8 @@ def step_said(step: Step, epoch: Epoch | None) -> dict[str, Any]:
     said: dict[str, Any] = {"start": step.start, "stop": step.stop, "epoch": epoch, "step": step.kind.name}
     if step.kind is Kind.BOUNDARY:
         return {**said, "seed": step.seed, **({"program": step.program} if step.program else {})}
+    if step.kind is Kind.CHECKPOINT:
+        return said
     if step.kind is Kind.ORDER:
         said["order"] = [
             {"channel": channel, "from": str(channel_origin(channel)), "count": count}

@@ -24,7 +24,7 @@ from clonos.storage.dead_letters import DeadLetter
 from clonos.storage.log_store import LogStore
 
 STORE, AHEAD, LETTER = "causal log store", "sink's write-ahead log", "dead letter"
-_OPENINGS = (Kind.BOUNDARY, Kind.ORDER, Kind.TIMER)
+_OPENINGS = (Kind.BOUNDARY, Kind.ORDER, Kind.TIMER, Kind.CHECKPOINT)
 
 
 @dataclass(slots=True)

@@ -50,6 +50,7 @@ def instance_config(
         keys_of=keys_of(node, tells_folds),
         depth=node.depth,
         recording=node.recording and node.recovery.repeats,
+        marks_checkpoints=node.policy.marks_checkpoints,
         per_epoch=operator.per_epoch,
         event_inputs=node.event_inputs,
         watermark_of=watermark_of_rows(node.event_time, node.zone),

@@ -60,6 +60,7 @@ from clonos.storage.epoch_plan import keep_plan
 from clonos.storage.event_medium import NO_EVENTS
 from clonos.storage.event_place import EventPlace
 from clonos.storage.increment import Increment
+from clonos.storage.kept_deltas import KeptDeltaRows
 from clonos.storage.keyed_state import KeyedState
 from clonos.storage.log_store import LogStore
 from clonos.storage.manifest import Manifest
@@ -154,6 +155,7 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
             snapshot_limits=snapshot_limits(query.settings, node, self._origin),
             output_number_floor=query.output_number_floor,
             damage_accepted=query.damage_accepted,
+            others_keep_logs=node.policy.others_keep_logs,
         )
         self._watchdog = Watchdog(query.settings.function_deadline)
         self._watchdog.on_event_timers = self._session.quarantine.timers_fire
@@ -295,6 +297,23 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
         time.sleep(_COMMIT_POLL_SECONDS)
         yield from ()
 
+    def await_holder(self, origin: Origin) -> Steps:
+        deadline = self._query.settings.recovery_deadline
+        if self._recovery is not None and self._recovery.seconds > deadline:
+            raise RecoveryTimeout(
+                f"checkpoints of other instances depend on the log of {origin}, and no holder has had all of it for "
+                f"{deadline:g} s",
+                where=self.where,
+                hint="These instances bring it when they begin: the driver's log has their errors, if they have not "
+                "begun",
+            )
+        time.sleep(_COMMIT_POLL_SECONDS)
+        yield from ()
+
+    @property
+    def kept_deltas(self) -> KeptDeltaRows:
+        return self._kept_deltas
+
     def keep_plan(self, epoch: Epoch) -> Steps:
         keep_plan(self._query.checkpoint, epoch)
         yield from ()
@@ -316,6 +335,7 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
         )
         if kind.logs_messages:
             self._sent_log = SentFrames(self._state, lambda: self._session.acked_input)
+        self._kept_deltas = KeptDeltaRows(self._state)
         return snapshot
 
     def resume(self, found: Manifest, resume: Resumption) -> Steps:

@@ -45,6 +45,9 @@ class Kind(enum.IntEnum):
     PROGRAM = 13  # of a BOUNDARY: the version of the function that runs the epoch, unless it is the first one
     WATERMARK = 14  # of a TIMER: the watermark that it moves to; of a BOUNDARY: 0, for such entries follow
     ANSWER = 15  # number of the call in the step, name, success, encoded result or exception
+    CHECKPOINT = (
+        16  # of an instance that repeats nothing: its next checkpoint, which what it sends from here on needs
+    )
 
 
 CallNumber = NewType("CallNumber", int)

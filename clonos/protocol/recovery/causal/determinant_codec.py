@@ -47,6 +47,10 @@ def append_boundary(
         _append_watermark(out, 0)
 
 
+def append_checkpoint(out: bytearray) -> None:
+    out.append(Kind.CHECKPOINT)
+
+
 def append_order(out: bytearray, runs: Sequence[Run]) -> None:
     out.append(Kind.ORDER)
     append_varint(out, len(runs))
@@ -232,7 +236,7 @@ def _read_entry(reader: _Reader, steps: list[Step], offset: LogOffset) -> None:
         kind = Kind(code)
     except ValueError as error:
         raise LogCorrupt(f"unknown log entry type {code} at offset {offset}") from error
-    if kind in (Kind.BOUNDARY, Kind.ORDER, Kind.TIMER):
+    if kind in (Kind.BOUNDARY, Kind.ORDER, Kind.TIMER, Kind.CHECKPOINT):
         if steps and not steps[-1].complete:
             raise LogCorrupt(f"a step begins at offset {offset} inside another one")
         steps.append(_read_opening(reader, kind, offset))
@@ -253,6 +257,8 @@ def _read_opening(reader: _Reader, kind: Kind, offset: LogOffset) -> Step:
             step.program = reader.text()
         if reader.skip_if(Kind.WATERMARK):
             step.records_watermarks = reader.varint() == 0
+        step.complete = True
+    elif kind is Kind.CHECKPOINT:
         step.complete = True
     elif kind is Kind.ORDER:
         step.runs = [(reader.varint(), reader.varint()) for _ in range(reader.varint())]

@@ -41,6 +41,16 @@ def gone(error: ResumeFailed) -> SnapshotCorrupt:
     )
 
 
+def later_checkpoint_gone(where: Where) -> SnapshotCorrupt:
+    """Others have the mark of a checkpoint (`engine.instance_log`) that is not there: so rows that it had."""
+    return SnapshotCorrupt(
+        "other instances, or what is visible, depend on rows that are in none of its checkpoints: a later one is gone, "
+        "or the checkpoint was restored from an older copy",
+        where=where,
+        hint="Restore the checkpoint as it was last, or begin anew with a new checkpoint and a new sink",
+    )
+
+
 def not_reached(error: GapError, damage: Sequence[str]) -> SnapshotCorrupt:
     """An instance that replaces a lost one cannot begin where that one was, as others have seen it."""
     found = f" ({'; '.join(damage)})" if damage else ""

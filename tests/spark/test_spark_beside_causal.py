@@ -1,0 +1,184 @@
+"""Eager checkpoints of some operators beside causal logging of others: nothing is ever undone, whatever each depends
+on."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from streams import Place
+
+import clonos
+from clonos.errors import QueryDefinitionError, SnapshotCorrupt
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = "k string, n long"
+DRAWN = "k string, n long, drawn double"
+HIDDEN = "k string, n long, drawn double, hidden double"
+ACTED = "k string, n long, drawn double, hidden double, turn long"
+
+
+def draw(key: Any, row: Any, ctx: Any) -> Any:
+    yield row.k, row.n, ctx.random.random()
+
+
+@clonos.claim("hidden")
+def hide(key: Any, row: Any, ctx: Any) -> Any:
+    """A replay would say something else."""
+    yield row.k, row.n, row.drawn, random.random()
+
+
+class Act:
+    """Each row has an effect, which says what was seen then."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def __call__(self, key: Any, row: Any, ctx: Any) -> Any:
+        ctx.effect(self._write, row.n, row.hidden, key=str(row.n))
+        turn = ctx.state["turn"] = ctx.state.get("turn", 0) + 1
+        yield row.k, row.n, row.drawn, row.hidden, turn
+
+    def _write(self, n: int, hidden: float) -> None:
+        with (self._folder / f"{n}").open("a", encoding="utf-8") as file:
+            file.write(f"{hidden!r}\n")
+
+
+def chain(place: Place, folder: Path, **hidden: Any) -> tuple[Any, Any]:
+    """What is hidden, and what was made of it."""
+    drawn = place.causal(SCHEMA).groupBy("k").process(draw, DRAWN, name="draw", standby="hot")
+    seen = drawn.groupBy("k").process(hide, HIDDEN, name="hide", **{"recovery": "eager", **hidden})
+    return seen, seen.groupBy("k").process(Act(folder), ACTED, name="act")
+
+
+def start(place: Place, base: Path, recovery: str) -> Any:
+    place.stop()
+    seen, acted = chain(place, base / "effects", recovery=recovery)
+    sinks = [clonos.sinks.jsonl(path) for path in (base / "seen", place.output)]
+    writer = seen.writeStream.to(sinks[0], name="seen").to(sinks[1], name="acted", stream=acted)
+    writer = writer.option("checkpointLocation", str(place.checkpoint)).trigger(realTime="1 hour")
+    place.query = writer.start()
+    return place.query
+
+
+@pytest.mark.parametrize("recovery", ["eager", "event_log"])
+def test_all_sinks_and_effects_say_the_same_whatever_dies(
+    place: Place, tmp_path: Path, recovery: str
+) -> None:
+    (tmp_path / "effects").mkdir()
+    place.spark.conf.set("spark.clonos.snapshot.interval", "100ms")
+    written = 0
+
+    def write_and_await() -> None:
+        nonlocal written
+        place.write({"k": f"k{at % 5}", "n": at} for at in range(written, written + 40))
+        written += 40
+        place.await_rows(written)
+
+    query = start(place, tmp_path, recovery)
+    write_and_await()
+    for node in (3, 2, 4, 3):
+        place.kill(node, 0)
+        place.kill(node, 1)
+        write_and_await()
+    assert query.restarts == [], "each is replaced alone"
+    place.spark.sparkContext.cancelAllJobs()
+    write_and_await()
+    start(place, tmp_path, recovery)  # inside the epoch
+    write_and_await()
+
+    acted, place.output = place.rows(), tmp_path / "seen"
+    both = place.await_rows(written)
+    seen = {row["n"]: row for row in both}
+    once = dict.fromkeys(range(written), 1)
+    assert Counter(row["n"] for row in acted) == Counter(row["n"] for row in both) == once
+    for row in acted:
+        assert seen[row["n"]].items() <= row.items()
+        said = (tmp_path / "effects" / str(row["n"])).read_text().splitlines()
+        assert set(said) == {repr(row["hidden"])}, (
+            "an effect says what was seen, how often it may be repeated"
+        )
+    for key in {row["k"] for row in acted}:
+        turns = [row["turn"] for row in acted if row["k"] == key]
+        assert sorted(turns) == list(range(1, len(turns) + 1))
+
+
+def test_a_checkpoint_that_others_depend_on_is_missed(place: Place, tmp_path: Path) -> None:
+    """What an operator that repeats has made of its rows is visible, and would be made of others."""
+    (tmp_path / "effects").mkdir()
+
+    def begin() -> None:
+        _, acted = chain(place, tmp_path / "effects")
+        place.query = place.writer(acted, "realtime").trigger(realTime="1 hour").start()
+
+    begin()
+    place.write({"k": f"k{at % 5}", "n": at} for at in range(40))
+    place.await_rows(40)
+    place.stop()
+    for manifest in (place.checkpoint / "clonos/state/3").glob("*/manifests/*-mid.manifest"):
+        manifest.unlink()
+    begin()
+    with pytest.raises(
+        SnapshotCorrupt, match=r"a later one is gone.*'hide'.*Restore the checkpoint as it was"
+    ):
+        place.query.awaitTermination(120)
+    assert len(place.rows()) == 40
+
+
+@pytest.mark.parametrize(
+    ("conf", "hidden", "why"),
+    [
+        (
+            {},
+            {"recovery": "uncoordinated"},
+            "'hide' has recovery='uncoordinated'.*causal, eager and event_log",
+        ),
+        ({}, {"recovery": "batch"}, "'hide' has recovery='batch'.*causal, eager and event_log ones"),
+        ({"recovery": "coordinated"}, {"recovery": "causal"}, "'hide' has recovery='causal'.*coordinated"),
+        ({}, {"standby": "hot"}, "'hide' has a standby.*Leave standby out"),
+        ({"onGap": "at_least_once"}, {}, "is about determinants that are gone: what .* have kept.*Leave"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(
+    place: Place, tmp_path: Path, conf: dict[str, str], hidden: dict[str, str], why: str
+) -> None:
+    for name, value in conf.items():
+        place.spark.conf.set(f"spark.clonos.{name}", value)
+    with pytest.raises(QueryDefinitionError, match=why):
+        place.start(chain(place, tmp_path, **hidden)[1], "realtime")
+
+
+def test_neighbours_that_do_not_go_together_are_named(place: Place) -> None:
+    place.spark.conf.set("spark.clonos.recovery", "eager")
+
+    def kept(recovery: str) -> Any:
+        drawn = place.causal(SCHEMA).groupBy("k").process(draw, DRAWN, name="draw", recovery=recovery)
+        return drawn.filter(lambda row, ctx: True, name="kept", recovery="uncoordinated")
+
+    with pytest.raises(
+        QueryDefinitionError,
+        match=r"'draw' has recovery='causal', and operator 'kept' has 'unc.*what the other",
+    ):
+        place.start(kept("causal"), "realtime")
+    place.spark.conf.set("spark.clonos.recovery.interval", "100ms")
+    place.write([{"k": "a", "n": 1}])
+    place.start(kept("uncoordinated"), "realtime")  # as the hint says
+    place.await_rows(1)
+
+
+def test_a_standby_by_setting_is_for_those_that_can_have_one(place: Place, tmp_path: Path) -> None:
+    (tmp_path / "effects").mkdir()
+    place.spark.conf.set("spark.clonos.standby", "hot")
+    place.write([{"k": "a", "n": 1}])
+    place.start(chain(place, tmp_path / "effects")[1], "realtime")
+    place.await_rows(1)
+
+    def have_standbys() -> bool:
+        nodes = {each["node"] for each in place.query.replicas() if each["standby"]}
+        return nodes == {2, 4}
+
+    place.until(have_standbys, "standbys of both that repeat, and of no other")
