@@ -32,6 +32,7 @@ from clonos.protocol.line.snapshot_name import Since, SnapshotName
 from clonos.protocol.line.unrecorded_commit import UnrecordedCommit
 from clonos.protocol.ports import Bundle, InstancePorts
 from clonos.protocol.recovery.causal.causal_log import Segment
+from clonos.protocol.recovery.causal.delta_journal import FULL
 from clonos.protocol.recovery.causal.own_log import Writer
 from clonos.protocol.recovery.causal.retrieval import OpenedLog, Recovered
 from clonos.protocol.recovery.marker import Round
@@ -349,7 +350,7 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
             origin=self._origin,
             routing=self._routing(),
             keys_of=real.keys_of if plan.real_values else self._keys_of,
-            depth=plan.depth,
+            depth=FULL if self._world.policy_choice(self._origin).shares_all else plan.depth,
             fold_from=plan.fold_from,
             per_epoch=operator.per_epoch,
             event_inputs=event_inputs(plan, node),

@@ -99,23 +99,21 @@ class Checkpoint:
 
     def _check_recoveries(self, topology: Topology, wanted: Recoveries) -> None:
         """What one recovery keeps in a checkpoint, another one does not look for. Raises CheckpointMismatch."""
-        begun = self.recovery()
-        if begun is not wanted.default:
+        begun, by_name = self.recovery(), wanted.by_name(topology)
+        differ = {name: was for name, was in self.recoveries().items() if by_name.get(name, was) is not was}
+        if differ and begun is not wanted.default:
             raise CheckpointMismatch(
                 f"the query in {self.location} began with spark.clonos.recovery={begun.value}, and is now to go on "
                 f"with {wanted.default.value}",
                 hint=f"Set spark.clonos.recovery={begun.value}, or begin anew with a new checkpoint and a new sink",
             )
-        by_name = wanted.by_name(topology)
-        for name, was in self.recoveries().items():
-            now = by_name.get(name, was)
-            if was is not now:
-                raise CheckpointMismatch(
-                    f"{name!r} of the query in {self.location} began with recovery={was.value}, and is now to go "
-                    f"on with {now.value}",
-                    hint="Give operators the recoveries that they began with (a sink has those of the operators before "
-                    "it), or begin anew with a new checkpoint and a new sink",
-                )
+        for name, was in differ.items():
+            raise CheckpointMismatch(
+                f"{name!r} of the query in {self.location} began with recovery={was.value}, and is now to go "
+                f"on with {by_name[name].value}",
+                hint="Give operators the recoveries that they began with (a sink has those of the operators before "
+                "it), or begin anew with a new checkpoint and a new sink",
+            )
 
     def recoveries(self) -> dict[str, RecoveryKind]:
         """Of operators and sinks, by name: those of the query, or where they are not all the same, of each."""

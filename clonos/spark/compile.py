@@ -247,7 +247,10 @@ class Compiled:
 
     def _standby(self, node: OperatorPlan) -> str:
         """The setting is of those operators of a query that can have one."""
-        can_have = self.recoveries.repeats(self._numbers[id(node)]) or not self.recoveries.some_repeat
+        recoveries = self.recoveries
+        can_have = recoveries.repeats(self._numbers[id(node)]) or not (
+            recoveries.default.repeats or recoveries.some_repeat
+        )
         return node.binding.standby or (self._settings.standby if can_have else "none")
 
     def _has_standby(self, node: OperatorPlan) -> bool:

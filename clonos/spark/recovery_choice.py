@@ -66,16 +66,19 @@ def check_recovery(
             f"{causal} for rows at once in micro-batch",
         )
     if on_gap is not OnGap.FAIL:
-        why = "determinants that are gone, and there are none"
+        why, instead = "determinants that are gone, and there are none", f"{causal} to go on behind a gap"
         if recoveries.some_repeat:
             why = "determinants that are gone: what would be made differently, operators of other recoveries have kept"
+            instead = "Behind a gap restore what is lost, or begin anew with a new checkpoint and a new sink"
         raise QueryDefinitionError(
             f"{said}: spark.clonos.onGap={on_gap.value} is about {why}",
-            hint=f"Leave spark.clonos.onGap out. {causal} to go on behind a gap",
+            hint=f"Leave spark.clonos.onGap out. {instead}",
         )
     for number, each in nodes.items():
         if isinstance(each, OperatorPlan) and not recoveries.repeats(number):
-            standby = "none" if recoveries.some_repeat else settings.standby  # else it is of the others
+            standby = (
+                "none" if recovery.repeats or recoveries.some_repeat else settings.standby
+            )  # that of others
             _check_operator(each, recovery, causal, standby=standby)
     if realtime and any(isinstance(sink.sink, BatchSink) for sink in holding):
         mixes = recovery.logs_messages and recovery.mixes
@@ -136,10 +139,12 @@ def _check_own(recovery: RecoveryKind, node: OperatorPlan, *, realtime: bool) ->
     """Operators go together through which one line can be drawn."""
     own = RecoveryKind(node.binding.recovery or recovery.value)
     if own is not recovery and not realtime:
+        leave = f"Leave recovery={own.value!r} out"
+        instead = f"Set spark.clonos.recovery={own.value}" if own.in_micro_batch else leave
         raise QueryDefinitionError(
             f"operator {node.binding.name!r} has recovery={own.value!r} in a query of spark.clonos.recovery="
-            f"{recovery.value}: in micro-batch all operators have one",
-            hint=f"Leave recovery={own.value!r} out, or call .trigger(realTime=...)",
+            f"{recovery.value}: in micro-batch all operators have that of the query",
+            hint=f"{instead}, or call .trigger(realTime=...)",
         )
     if own.goes_with(recovery):
         return

@@ -4,6 +4,7 @@ on."""
 from __future__ import annotations
 
 import random
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -139,8 +140,12 @@ def test_a_checkpoint_that_others_depend_on_is_missed(place: Place, tmp_path: Pa
         ),
         ({}, {"recovery": "batch"}, "'hide' has recovery='batch'.*causal, eager and event_log ones"),
         ({"recovery": "coordinated"}, {"recovery": "causal"}, "'hide' has recovery='causal'.*coordinated"),
+        (
+            {"onGap": "at_least_once"},
+            {},
+            "is about determinants that are gone: what .* have kept.*begin anew",
+        ),
         ({}, {"standby": "hot"}, "'hide' has a standby.*Leave standby out"),
-        ({"onGap": "at_least_once"}, {}, "is about determinants that are gone: what .* have kept.*Leave"),
     ],
 )
 def test_what_does_not_go_together_is_refused(
@@ -168,6 +173,29 @@ def test_neighbours_that_do_not_go_together_are_named(place: Place) -> None:
     place.write([{"k": "a", "n": 1}])
     place.start(kept("uncoordinated"), "realtime")  # as the hint says
     place.await_rows(1)
+
+
+def test_what_a_checkpoint_depends_on_is_in_it_whatever_the_sharing_depth(place: Place) -> None:
+    """The disk with all logs is lost."""
+    conf = {"sharing.depth": "0", "snapshot.interval": "1h"}
+    for name, value in conf.items():
+        place.spark.conf.set(f"spark.clonos.{name}", value)
+
+    def begin() -> None:
+        place.stop()
+        drawn = place.causal(SCHEMA).groupBy("k").process(draw, DRAWN, name="draw")
+        kept = drawn.filter(lambda row, ctx: True, name="kept").groupBy("k")
+        hidden = kept.process(hide, HIDDEN, name="hide", recovery="eager")
+        place.query = place.writer(hidden, "realtime").trigger(realTime="1 hour").start()
+
+    begin()
+    place.write({"k": f"k{at % 5}", "n": at} for at in range(40))
+    place.await_rows(40)
+    place.stop()
+    shutil.rmtree(place.checkpoint / "clonos" / "local")
+    begin()
+    place.write({"k": f"k{at % 5}", "n": at} for at in range(40, 50))
+    assert Counter(row["n"] for row in place.await_rows(50)) == dict.fromkeys(range(50), 1)
 
 
 def test_a_standby_by_setting_is_for_those_that_can_have_one(place: Place, tmp_path: Path) -> None:

@@ -16,6 +16,11 @@ from streams import Place
 import clonos
 from clonos import cli
 from clonos.errors import CheckpointMismatch, ClonosError, QueryDefinitionError, SnapshotCorrupt
+from clonos.protocol.ids import NodeId
+from clonos.protocol.recovery.recoveries import Recoveries
+from clonos.protocol.recovery.recovery_kind import RecoveryKind
+from clonos.protocol.topology import Node, NodeKind, Topology
+from clonos.spark.checkpoint import Checkpoint
 
 pytestmark = pytest.mark.spark
 
@@ -220,7 +225,7 @@ def test_one_operator_may_have_another_recovery_and_the_sinks_have_that_of_the_o
     assert shown == 0, "the epoch has not committed, nor has `second` taken a checkpoint"
 
 
-@pytest.mark.parametrize("recovery", ["causal", "coordinated", "unaligned", "communication_induced"])
+@pytest.mark.parametrize("recovery", ["coordinated", "unaligned", "communication_induced"])
 def test_recoveries_that_leave_something_else_in_a_checkpoint_do_not_go_together(
     place: Place, recovery: str
 ) -> None:
@@ -367,3 +372,19 @@ def test_every_type_is_held_over_a_restart(coordinated: Place, tmp_path: Path) -
 
 def _same(key: Any, row: Any, ctx: Any) -> Any:
     yield row
+
+
+def test_another_setting_that_gives_all_the_same_recoveries_goes_on(tmp_path: Path) -> None:
+    """What was kept is the same."""
+    topology = Topology(
+        (
+            Node(1, NodeKind.SOURCE, "in", 0),
+            Node(2, NodeKind.OPERATOR, "total", 1, (1,)),
+            Node(3, NodeKind.SINK, "out", 1, (2,)),
+        )
+    )
+    own = Recoveries.of(topology, RecoveryKind.CAUSAL, {NodeId(2): RecoveryKind.EAGER})
+    query = Checkpoint(str(tmp_path)).open(topology, own)
+    assert Checkpoint(str(tmp_path)).open(topology, Recoveries.of(topology, RecoveryKind.EAGER)) == query
+    with pytest.raises(CheckpointMismatch, match=r"recovery=causal, and is now to go on with event_log"):
+        Checkpoint(str(tmp_path)).open(topology, Recoveries.of(topology, RecoveryKind.EVENT_LOG))

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from clonos.protocol.ids import LogOffset, Origin
-from clonos.protocol.recovery.causal.delta import encode_delta, encode_entry
+from clonos.protocol.recovery.causal.delta import decode_delta, encode_delta, encode_entry
+from clonos.protocol.recovery.causal.delta_journal import Receipts
+from clonos.storage import kept_deltas
 from clonos.storage.kept_deltas import KeptDeltaRows
 from clonos.storage.keyed_state import KeyedState
 
@@ -53,4 +57,26 @@ def test_those_that_say_nothing_beyond_the_truncation_points_are_forgotten(tmp_p
     assert rows.read() == []
     rows.keep(before)
     assert rows.read() == [before]
+    state.close()
+
+
+def test_many_small_ones_become_one_that_says_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_deltas, "FOLD_FROM", 10)
+    state = KeyedState(str(tmp_path / "state"))
+    rows, known = KeptDeltaRows(state), [delta((FIRST, 10 * at, b"0123456789")) for at in range(95)]
+    for at, raw in enumerate(known):
+        rows.keep(raw)
+        if at == 50:  # another process goes on
+            rows = KeptDeltaRows(state)
+    assert len(rows.read()) < 20
+    receipts = Receipts()
+    for raw in rows.read():
+        receipts.take(raw)
+    assert receipts.covers(FIRST, LogOffset(0), LogOffset(950))
+    rows.forget({FIRST: LogOffset(949)})
+    assert [entry.end for raw in rows.read() for entry in decode_delta(raw)][-1:] == [950]
+    rows.forget({FIRST: LogOffset(950)})
+    assert rows.read() == []
     state.close()

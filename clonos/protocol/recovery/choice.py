@@ -34,6 +34,10 @@ class PolicyChoice:
     others_keep_logs: bool = False
     """It has a log, and checkpoints of others that repeat nothing have it, too (`causal.kept_deltas`)."""
 
+    shares_all: bool = False
+    """Some instance behind it keeps others' logs in its checkpoints, so no determinant is held back, however far it has
+    come."""
+
     @classmethod
     def of(cls, topology: Topology, recoveries: Recoveries, node: NodeId) -> PolicyChoice:
         kind = recoveries.by_node[node]
@@ -48,6 +52,7 @@ class PolicyChoice:
             else None,
             marks_checkpoints=is_operator and not kind.repeats and recoveries.some_repeat,
             others_keep_logs=kind.repeats and not recoveries.all_repeat,
+            shares_all=recoveries.some_repeat and _is_before_one_that_keeps_logs(topology, recoveries, node),
         )
 
     def policy(self, instance: int) -> InstancePolicy:
@@ -57,6 +62,17 @@ class PolicyChoice:
         if self.numbering is not None:
             return ForcedCheckpoints(instance, self.numbering)
         return AsItComes(self.kind, goes_back=self.goes_back)
+
+
+def _is_before_one_that_keeps_logs(topology: Topology, recoveries: Recoveries, node: NodeId) -> bool:
+    return any(
+        reader.kind is NodeKind.OPERATOR
+        and (
+            not recoveries.repeats(NodeId(reader.number))
+            or _is_before_one_that_keeps_logs(topology, recoveries, NodeId(reader.number))
+        )
+        for reader in topology.downstream(node)
+    )
 
 
 def _senders(topology: Topology, node: NodeId) -> frozenset[int]:

@@ -25,7 +25,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Generic, TypeVar
 
-from clonos.errors import ReplicaLost, SnapshotCorrupt, Where
+from clonos.errors import GapError, ReplicaLost, SnapshotCorrupt, Where
 from clonos.protocol.engine.bundle_gap_detector import BundleGapDetector
 from clonos.protocol.engine.instance import Instance, InstanceSnapshot
 from clonos.protocol.fence import Generation
@@ -56,7 +56,13 @@ from clonos.protocol.recovery.causal.resumption import (
     check_same_history,
     resume_failed,
 )
-from clonos.protocol.recovery.causal.retrieval import OpenedLog, retrieve
+from clonos.protocol.recovery.causal.retrieval import (
+    OpenedLog,
+    Recovered,
+    Retrieval,
+    known_between,
+    retrieve,
+)
 from clonos.protocol.recovery.rollback.replaceable import later_checkpoint_gone
 from clonos.protocol.roles.attach_request import AttachRequest as AttachRequest
 from clonos.protocol.roles.incarnation_ports import IncarnationPorts, Reached
@@ -535,6 +541,33 @@ class Incarnation(Generic[S]):
         line = self._line(request.generation)
         return line.needed(self.origin, generation=request.generation, epoch=request.epoch)
 
+    def _brought(self, retrieval: Retrieval, answers: list[HolderReply], needed: LogOffset) -> Steps:
+        """What others say when an instance that begins, too, has brought what its checkpoint has of the log."""
+        brought: list[HolderReply] = []
+        while self._others_keep_logs:
+            replies = [*retrieval.at_hand, *answers, *brought]
+            known = known_between(retrieval.snapshot, needed, replies)
+            if known.contiguous_end(retrieval.snapshot) >= needed:
+                break
+            yield from self._ports.await_holder(self.origin)
+            brought = yield from self._ports.ask(self.origin, retrieval.base)
+        return brought
+
+    def _put_together(self, retrieval: Retrieval, answers: list[HolderReply]) -> Recovered:
+        """Of an instance that repeats nothing its newest checkpoint has all that others depend on."""
+        if self._repeats:
+            return retrieval.put_together(answers, where=self.where)
+        whole = replace(
+            retrieval, whole=True
+        )  # what is damaged elsewhere has no part of this log that counts
+        try:
+            recovered = whole.put_together(answers, where=self.where)
+        except GapError as error:
+            raise later_checkpoint_gone(self.where) from error
+        if recovered.recorded:
+            raise later_checkpoint_gone(self.where)
+        return recovered
+
     def _recover(self, snapshot: InstanceSnapshot | None, opened: OpenedLog, found: S | None) -> Steps:
         """The own log from the snapshot on, from every holder that may know it."""
         request, bound = self.request, self._bound_by
@@ -571,15 +604,10 @@ class Incarnation(Generic[S]):
             answers.append(HolderReply("the snapshot of the epoch's end", own=(bound.own_log,)))
         if found is not None and (ended := self._ports.candidate(found).own_log).segments:
             answers.append(HolderReply("the snapshot that it returns to", own=(ended,)))
-        recovered = retrieval.put_together(answers, where=self.where)
+        answers += yield from self._brought(retrieval, answers, needed)
+        recovered = self._put_together(retrieval, answers)
         if snapshot is None and not self._damage_accepted:
             check_log_has_no_earlier_epoch(recovered.recorded, epoch=request.epoch, where=self.where)
-        if recovered.recorded and not self._repeats:
-            raise later_checkpoint_gone(self.where)
-        while self._others_keep_logs and log_after(begins, recovered.recorded) < needed:
-            yield from self._ports.await_holder(self.origin)
-            again = yield from self._ports.ask(self.origin, retrieval.base)
-            recovered = retrieval.put_together([*answers, *again], where=self.where)
         reached = log_after(begins, recovered.recorded)
         if bound is not None and not request.standby and reached < bound.log_offset:
             raise cut_short(bound.log_offset, reached, self.where)

@@ -116,7 +116,8 @@ class Programs:
             f"an epoch of {self._name!r} was recorded under version {version!r}, of which the program has no function: "
             f"it has {sorted(self._make)}",
             hint=f"Give the old function as previous={{{version!r}: function}}, or start the old program once with "
-            ".trigger(availableNow=True), so that the epoch is finished, then this one",
+            ".trigger(availableNow=True), or, where its recovery is for real time alone, until the epoch has "
+            "committed; then this one",
         )
 
     def _in_force(self) -> Operator:

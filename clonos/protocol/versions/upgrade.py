@@ -292,7 +292,8 @@ def lacks_migrate(name: str, version: str, why: str) -> CheckpointMismatch:
         hint=f"Give version {version!r} with its migrate= again; as an earlier one of process, previous={{{version!r}: "
         "(function, on_timer, migrate)}, of applyInPandasWithState (function, state_schema, migrate), of "
         "transformWithState (processor, migrate). Or start the program of that version once with "
-        ".trigger(availableNow=True), so that the epoch is finished, then this one",
+        ".trigger(availableNow=True), or, where its recovery is for real time alone, until the epoch has committed; "
+        "then this one",
     )
 
 
@@ -313,7 +314,10 @@ def _kind(version: str) -> str:
 
 
 def _begun(epoch: Epoch, why: str, *, missing: str | None = None) -> CheckpointMismatch:
-    finish = "start the old program once with .trigger(availableNow=True), so that the epoch is finished, then this one"
+    finish = (
+        "start the old program once with .trigger(availableNow=True), or, where its recovery is for real time alone, "
+        "until the epoch has committed; then this one"
+    )
     either = (
         f"give the old function as previous={{{said_by_user(missing)!r}: function}}{_kind(missing)}, or "
         if missing is not None

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from clonos.protocol.fence import attempt_of, generation_of
 from clonos.protocol.ids import LOG_BEGIN, LogOffset, Origin, channel_origin, epoch_after
 from clonos.protocol.line.recovery_line import RecoveryLine
+from clonos.protocol.recovery.causal.delta_journal import FULL
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.topology import NodeKind
 from clonos.sim.checks.effects import Effects, LogsOfHost
@@ -64,7 +65,9 @@ class Orphans:
         held = Held()
         held.add_deltas(snapshot.kept_deltas)
         depends = {origin: upto for origin, upto in host.depends.items() if origin != host.origin}
-        self._must_hold(f"a checkpoint of {host.origin}", host.origin, held, depends, host.depends_directly)
+        self._must_hold(
+            f"a checkpoint of {host.origin}", host.origin, held, depends, host.depends_directly, depth=FULL
+        )
 
     def shows(self, place: SinkPlace, tag: Tag) -> None:
         held = self._truncation.sink(place)
@@ -106,10 +109,13 @@ class Orphans:
         held: Held,
         depends: Mapping[Origin, LogOffset],
         depends_directly: Mapping[Origin, LogOffset],
+        depth: int | None = None,
     ) -> None:
-        """`depends_directly` is how far it depends on the logs of those that have sent it records, by these records."""
+        """`depends_directly` is how far it depends on the logs of those that have sent it records, by these records.
+        Logs are shared to `depth`; None: to that of the run."""
         truncation_points = self._truncation.points()
-        if self._world.plan.depth > 0:
+        depth = self._world.plan.depth if depth is None else depth
+        if depth > 0:
             for origin, upto in depends_directly.items():
                 start = truncation_points.get(origin, LOG_BEGIN)
                 if start < upto and not held.covers(origin, start, upto):
@@ -118,7 +124,7 @@ class Orphans:
             start = truncation_points.get(origin, LOG_BEGIN)
             if start >= upto or held.covers(origin, start, upto):
                 continue
-            if self._distance(origin, owner) > self._world.plan.depth and held.reach.get(origin, 0) >= upto:
+            if self._distance(origin, owner) > depth and held.reach.get(origin, 0) >= upto:
                 continue
             self._misses(who, origin, held, start, upto)
 
