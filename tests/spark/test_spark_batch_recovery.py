@@ -327,7 +327,7 @@ def test_three_recoveries_in_one_query(place: Place, tmp_path: Path, capsys: Any
     assert cli.main(["status", str(place.checkpoint)]) == 0
     said = capsys.readouterr().out
     kinds = "eager: first, soon; uncoordinated: second, safe; batch: third, fourth, later"
-    assert f"checkpoints: {kinds.replace('first', 'draw')}" in said, said
+    assert f"recoveries: {kinds.replace('first', 'draw')}" in said, said
     rows: dict[str, list[dict[str, Any]]] = {}
 
     def all_are_there() -> bool:

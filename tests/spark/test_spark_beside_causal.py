@@ -13,6 +13,7 @@ import pytest
 from streams import Place
 
 import clonos
+from clonos import cli
 from clonos.errors import QueryDefinitionError, SnapshotCorrupt
 
 pytestmark = pytest.mark.spark
@@ -68,7 +69,7 @@ def start(place: Place, base: Path, recovery: str) -> Any:
 
 @pytest.mark.parametrize("recovery", ["eager", "event_log"])
 def test_all_sinks_and_effects_say_the_same_whatever_dies(
-    place: Place, tmp_path: Path, recovery: str
+    place: Place, tmp_path: Path, capsys: pytest.CaptureFixture[str], recovery: str
 ) -> None:
     (tmp_path / "effects").mkdir()
     place.spark.conf.set("spark.clonos.snapshot.interval", "100ms")
@@ -87,6 +88,9 @@ def test_all_sinks_and_effects_say_the_same_whatever_dies(
         place.kill(node, 1)
         write_and_await()
     assert query.restarts == [], "each is replaced alone"
+    assert cli.main(["status", str(place.checkpoint)]) == 0
+    said = f"recoveries: causal: draw, act, seen, acted; {recovery}: hide"
+    assert said in capsys.readouterr().out
     place.spark.sparkContext.cancelAllJobs()
     write_and_await()
     start(place, tmp_path, recovery)  # inside the epoch

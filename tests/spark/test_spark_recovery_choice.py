@@ -212,7 +212,7 @@ def test_one_operator_may_have_another_recovery_and_the_sinks_have_that_of_the_o
             place.kill(2, instance)
     assert cli.main(["status", str(place.checkpoint)]) == 0
     said = capsys.readouterr().out
-    assert "checkpoints: eager: first, soon; uncoordinated: second, later" in said, said
+    assert "recoveries: eager: first, soon; uncoordinated: second, later" in said, said
     with pytest.raises(
         CheckpointMismatch, match=r"'(first|soon)'.*with recovery=eager.*Give operators the recov"
     ):

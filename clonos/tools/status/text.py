@@ -87,7 +87,7 @@ def _recoveries(operators: list[dict[str, Any]]) -> list[str]:
         by_kind.setdefault(operator["recovery"], []).append(operator["operator"])
     if len(by_kind) < 2:
         return []
-    return ["checkpoints: " + "; ".join(f"{kind}: {', '.join(names)}" for kind, names in by_kind.items())]
+    return ["recoveries: " + "; ".join(f"{kind}: {', '.join(names)}" for kind, names in by_kind.items())]
 
 
 def _metrics(servers: list[dict[str, Any]]) -> list[str]:
