@@ -104,7 +104,7 @@ def instance_that_has_received_what_was_not_sent_is_in_the_line(patch: Patch) ->
     real = rollback_line.recovery_line
 
     def recovery_line(*given: Any, **named: Any) -> Any:
-        return real(*given, **{**named, "recovery": RecoveryKind.CAUSAL})
+        return real(*given, **{**named, "recoveries": None})
 
     patch.setattr(rollback_line, "recovery_line", recovery_line)
 

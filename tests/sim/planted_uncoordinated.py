@@ -12,6 +12,7 @@ from planted_recovery import planted_under
 from clonos.protocol.engine.output_watermarks import OutputWatermarks
 from clonos.protocol.ids import OutputNumber
 from clonos.protocol.line import recovery_line, rollback_line, snapshot_name
+from clonos.protocol.recovery.recoveries import Recoveries
 from clonos.protocol.recovery.recovery_kind import RecoveryKind
 from clonos.protocol.recovery.rollback.held_output import HeldWrite
 from clonos.protocol.recovery.rollback.rounds import Rounds
@@ -81,14 +82,15 @@ def frames_are_sent_again_as_the_earlier_attempt_acknowledged(patch: Patch) -> N
 def receivers_may_have_what_was_not_sent(patch: Patch) -> None:
     """As with causal logging, where the sender repeats it."""
 
-    class Repeating:
-        repeats = True
-        logs_messages = True
+    class Repeating(Recoveries):
+        def repeats(self, node: int) -> bool:
+            return True
 
     real = rollback_line.recovery_line
 
-    def line(*given: Any, **named: Any) -> Any:
-        return real(*given, **{**named, "recovery": Repeating()})
+    def line(*given: Any, recoveries: Recoveries, **named: Any) -> Any:
+        of = Repeating(recoveries.default, recoveries.by_node, recoveries.goes_back)
+        return real(*given, recoveries=of, **named)
 
     patch.setattr(rollback_line, "recovery_line", line)
 
