@@ -58,7 +58,7 @@ class Snapshot:
     def kept_deltas(self) -> list[bytes]:
         """Others' logs in the state."""
         *_, kept = pickle.loads(self.content)
-        return list(kept)
+        return list(kept.values())
 
     @property
     def point(self) -> Point:

@@ -200,6 +200,7 @@ class Coordinator(QueryCoordinator):
         return {
             origin: self._checkpoint.any_snapshots(origin).inside_of_all_attempts(epoch)
             for origin in self._topology.instances(NodeKind.OPERATOR, NodeKind.SINK)
+            if not self._recoveries.repeats(origin.node)
         }
 
     def keep_line(self, line: RecoveryLine) -> None:

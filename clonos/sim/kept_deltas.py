@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 
-from clonos.protocol.ids import LogOffset, Origin
-from clonos.protocol.recovery.causal.delta import still_needed
 from clonos.protocol.recovery.causal.kept_deltas import KeptDeltas
 
 
 class KeptInState(KeptDeltas):
     """See the module."""
 
-    def __init__(self, kept: Iterable[bytes] = ()) -> None:
-        self.kept = list(kept)
+    def __init__(self, fold_from: int, kept: Mapping[int, bytes] | None = None) -> None:
+        self.kept = dict(kept or {})
+        super().__init__(fold_from)
 
-    def keep(self, raw: bytes) -> None:
-        self.kept.append(raw)
+    def rows(self, since: int = 0) -> Iterator[tuple[int, bytes]]:
+        yield from sorted((number, raw) for number, raw in self.kept.items() if number >= since)
 
-    def read(self) -> list[bytes]:
-        return list(self.kept)
-
-    def forget(self, truncation_points: Mapping[Origin, LogOffset]) -> None:
-        self.kept = [raw for raw in self.kept if still_needed(raw, truncation_points)]
+    def write(self, changes: Mapping[int, bytes | None]) -> None:
+        for number, raw in changes.items():
+            if raw is None:
+                del self.kept[number]
+            else:
+                self.kept[number] = raw

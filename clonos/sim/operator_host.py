@@ -32,7 +32,6 @@ from clonos.protocol.line.snapshot_name import Since, SnapshotName
 from clonos.protocol.line.unrecorded_commit import UnrecordedCommit
 from clonos.protocol.ports import Bundle, InstancePorts
 from clonos.protocol.recovery.causal.causal_log import Segment
-from clonos.protocol.recovery.causal.delta_journal import FULL
 from clonos.protocol.recovery.causal.own_log import Writer
 from clonos.protocol.recovery.causal.retrieval import OpenedLog, Recovered
 from clonos.protocol.recovery.marker import Round
@@ -87,7 +86,7 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
         self._waited = 0
         self.state: Any = self._new_state()
         self._sent = SentFrames(lambda: self.session.acked_input)
-        self._kept = KeptInState()
+        self._kept = KeptInState(world.plan.fold_from)
         self.timers = Timers()
         self.event_timers = Timers()
         self.depends: dict[Origin, LogOffset] = {}  # for the checkers alone
@@ -99,7 +98,8 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
         self.disks_restored = world.disks_restored()
         assert world.driver is not None
         marks = replica.server.disk.marks[replica.origin]
-        policy = world.instance_policy(replica.origin)
+        choice = world.policy_choice(replica.origin)
+        policy = choice.policy(replica.origin.instance)
         self._snapshots.appends = policy.kind.appends
         self.session: OperatorSession[Snapshot, Snapshot, OutputFrame] = OperatorSession(
             self._node.name,
@@ -109,7 +109,7 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
             may_have_moved=world.may_have_moved,
             crash_marks=CrashMarks(marks, start=world.driver.name, pid=replica.number),
             snapshot_limits=ALWAYS_DUE,
-            others_keep_logs=world.policy_choice(replica.origin).others_keep_logs,
+            others_keep_logs=choice.others_keep_logs,
         )
 
     @property
@@ -223,7 +223,7 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
             return None
         state, timers, event_timers, sent, kept = pickle.loads(found.content)
         self._sent = SentFrames(lambda: self.session.acked_input, sent)
-        self._kept = KeptInState(kept)
+        self._kept = KeptInState(self._world.plan.fold_from, kept)
         if self._world.plan.real_values:
             state = real.RealState(self._world.plan.state_cache, state)
         self.state, self.timers, self.event_timers = state, Timers(timers), Timers(event_timers)
@@ -314,6 +314,7 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
 
     def make_instance(self, ports: InstancePorts) -> Instance:
         plan, node = self._world.plan, self._node
+        choice = self._world.policy_choice(self._origin)
         services = CausalServices(
             state=self.state,
             timers=self.timers,
@@ -350,14 +351,14 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
             origin=self._origin,
             routing=self._routing(),
             keys_of=real.keys_of if plan.real_values else self._keys_of,
-            depth=FULL if self._world.policy_choice(self._origin).shares_all else plan.depth,
+            depth=choice.sharing_depth(plan.depth),
             fold_from=plan.fold_from,
             per_epoch=operator.per_epoch,
             event_inputs=event_inputs(plan, node),
             watermark_of=watermark_of if plan.event_time else None,
             programs=operator,
             recording=self._repeats,
-            marks_checkpoints=self._world.policy_choice(self._origin).marks_checkpoints,
+            marks_checkpoints=choice.marks_checkpoints,
         )
         return Instance(config, operator, services, ports)
 

@@ -119,7 +119,7 @@ class Coordinator(QueryCoordinator):
         self.data = ""
         self._is_in_place = False  # the checkpoint says where this driver keeps logs
         compiled.bind(self._checkpoint.location)
-        self._inside = SnapshotsInside(self._checkpoint.location, self._topology)
+        self._inside = SnapshotsInside(self._checkpoint.location, self._topology, self._recoveries.repeating)
         self._driver_host = driver_host
         self._spread = spread
         self._remote = remote_servers(settings, spread=spread)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from clonos.protocol.fence import LOWEST_FENCE
-from clonos.protocol.ids import Epoch, Origin
+from clonos.protocol.ids import Epoch, NodeId, Origin
 from clonos.protocol.line.final_snapshot import FinalSnapshot
 from clonos.protocol.line.recovery_line import Point, since_of
 from clonos.protocol.line.snapshot_name import SnapshotName
@@ -49,12 +49,13 @@ def snapshots_inside(checkpoint: str, topology: Topology, epoch: Epoch) -> dict[
 
 
 class SnapshotsInside:
-    """Those inside an epoch of operators' and of sinks' instances, and of all attempts, oldest first. A manifest is
-    read once, however often this is asked, from whichever thread."""
+    """Those inside an epoch of operators' and of sinks' instances, and of all attempts, oldest first, but of nodes that
+    repeat what they did. A manifest is read once, however often this is asked, from whichever thread."""
 
-    def __init__(self, checkpoint: str, topology: Topology) -> None:
+    def __init__(self, checkpoint: str, topology: Topology, repeating: Collection[NodeId] = ()) -> None:
         self._checkpoint = checkpoint
         self._topology = topology
+        self._repeating = repeating
         self._read: dict[Origin, tuple[SnapshotStore, dict[SnapshotName, Point | None]]] = {}
         self._lock = threading.Lock()
         self._told: set[str] = set()  # of damage
@@ -64,7 +65,9 @@ class SnapshotsInside:
             if not self._read:
                 kinds = (NodeKind.OPERATOR, NodeKind.SINK)
                 stores = snapshot_stores(self._checkpoint, self._topology, *kinds, logged=True)
-                self._read = {origin: (store, {}) for origin, store in stores}
+                self._read = {
+                    origin: (store, {}) for origin, store in stores if origin.node not in self._repeating
+                }
             return {origin: self._look(origin, epoch) for origin in self._read}
 
     def close(self) -> None:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from planted import CRASHES, OTHERS, RESTARTS, Planted
+from planted import RESTARTS, Planted
+from planted_recovery import planted_in
 
 from clonos.protocol.engine.instance import Instance
 from clonos.protocol.engine.instance_log import InstanceLog
 from clonos.protocol.line import recovery_line
+from clonos.protocol.recovery.causal.kept_deltas import KeptDeltas
 from clonos.protocol.roles import incarnation
 from clonos.protocol.roles.incarnation import Incarnation
 from clonos.protocol.roles.operator_session import OperatorSession
-from clonos.sim.kept_deltas import KeptInState
-from clonos.sim.plan import Fault, Plan
+from clonos.sim.plan import Fault
 from clonos.sim.rollback_plan import mixed_with_causal
 
 Patch = pytest.MonkeyPatch
@@ -26,12 +26,16 @@ POWER: Mapping[Fault, float] = {**RESTARTS, Fault.POWER_LOSS: 0.01}
 
 def checkpoints_do_not_have_others_logs(patch: Patch) -> None:
     """They are in the log store alone, which is not as durable."""
-    patch.setattr(KeptInState, "keep", lambda self, raw: None)
+    patch.setattr(KeptDeltas, "keep", lambda self, raw: None)
 
 
 def others_logs_are_forgotten_with_the_epoch(patch: Patch) -> None:
     """Some of what came in it may have to be repeated in the next."""
-    patch.setattr(KeptInState, "forget", lambda self, truncation_points: self.kept.clear())
+
+    def forget(self: KeptDeltas, truncation_points: Any) -> None:
+        self.write(dict.fromkeys(number for number, _ in self.rows()))
+
+    patch.setattr(KeptDeltas, "forget", forget)
 
 
 def what_came_behind_the_checkpoint_counts_as_held(patch: Patch) -> None:
@@ -87,16 +91,7 @@ def what_a_lost_process_has_stored_is_sent_at_once(patch: Patch) -> None:
     patch.setattr(OperatorSession, "_send_again", send_again)
 
 
-@dataclass(frozen=True)
-class PlantedBesideCausal(Planted):
-    """Its runs have both."""
-
-    def plan(self, plan: Plan) -> Plan:
-        return mixed_with_causal(super().plan(plan))
-
-
-def of(plant: Any, *, first: int = 0, rates: Mapping[Fault, float] = CRASHES, **changes: Any) -> Planted:
-    return PlantedBesideCausal(plant, 300, first, tuple({**OTHERS, **changes}.items()), tuple(rates.items()))
+of = planted_in(mixed_with_causal)
 
 
 BESIDE_CAUSAL: dict[str, Planted] = {

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from planted import CRASHES, OTHERS, RESTARTS, Planted
+from planted import RESTARTS, Planted
+from planted_recovery import planted_in
 
 from clonos.protocol.ids import Origin
 from clonos.protocol.recovery.recoveries import Recoveries
@@ -16,7 +16,6 @@ from clonos.protocol.roles.holding_sink_session import HoldingSinkSession
 from clonos.protocol.roles.operator_session import OperatorSession
 from clonos.protocol.topology import NodeKind, Topology
 from clonos.sim.coordinator import Coordinator
-from clonos.sim.plan import Fault, Plan
 from clonos.sim.rollback_plan import mixed
 
 Patch = pytest.MonkeyPatch
@@ -64,16 +63,7 @@ def process_of_uncoordinated_checkpoints_is_replaced(patch: Patch) -> None:
         patch.setattr(module, "check_replaceable", lambda policy, request, name: None)
 
 
-@dataclass(frozen=True)
-class PlantedMixed(Planted):
-    """Its runs have both."""
-
-    def plan(self, plan: Plan) -> Plan:
-        return mixed(super().plan(plan))
-
-
-def of(plant: Any, *, first: int = 0, rates: Mapping[Fault, float] = CRASHES, **changes: Any) -> Planted:
-    return PlantedMixed(plant, 300, first, tuple({**OTHERS, **changes}.items()), tuple(rates.items()))
+of = planted_in(mixed)
 
 
 MIXED: dict[str, Planted] = {

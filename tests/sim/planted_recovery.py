@@ -1,4 +1,4 @@
-"""Planted bugs about recoveries that repeat nothing: in runs that have one of them."""
+"""Planted bugs about recoveries that repeat nothing: in runs that have one of them, or several."""
 
 from __future__ import annotations
 
@@ -16,26 +16,31 @@ from clonos.sim.rollback_plan import rolled_back
 
 @dataclass(frozen=True)
 class PlantedRecovery(Planted):
-    """Its runs have this recovery."""
+    """Its runs are changed so that they have the recoveries."""
 
-    recovery: RecoveryKind = RecoveryKind.COORDINATED
+    changed: Callable[[Plan], Plan] = lambda plan: plan
 
     def plan(self, plan: Plan) -> Plan:
-        return rolled_back(super().plan(plan), self.recovery)
+        return self.changed(super().plan(plan))
 
 
 def planted_under(recovery: RecoveryKind) -> Callable[..., Planted]:
     """What plants a bug in runs with this recovery."""
-    return partial(_planted, recovery)
+    return planted_in(partial(rolled_back, recovery=recovery))
+
+
+def planted_in(changed: Callable[[Plan], Plan]) -> Callable[..., Planted]:
+    """What plants a bug in runs that are changed like this."""
+    return partial(_planted, changed)
 
 
 def _planted(
-    recovery: RecoveryKind,
+    changed: Callable[[Plan], Plan],
     plant: Any,
     *,
     first: int = 0,
     rates: Mapping[Fault, float] = CRASHES,
     **changes: Any,
 ) -> Planted:
-    changed = tuple({**OTHERS, **changes}.items())
-    return PlantedRecovery(plant, 300, first, changed, tuple(rates.items()), recovery)
+    changes = {**OTHERS, **changes}
+    return PlantedRecovery(plant, 300, first, tuple(changes.items()), tuple(rates.items()), changed)

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from clonos.protocol.ids import LogOffset, Origin
 from clonos.protocol.recovery.causal.delta import decode_delta, encode_delta, encode_entry
 from clonos.protocol.recovery.causal.delta_journal import Receipts
-from clonos.storage import kept_deltas
 from clonos.storage.kept_deltas import KeptDeltaRows
 from clonos.storage.keyed_state import KeyedState
 
@@ -60,16 +57,13 @@ def test_those_that_say_nothing_beyond_the_truncation_points_are_forgotten(tmp_p
     state.close()
 
 
-def test_many_small_ones_become_one_that_says_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(kept_deltas, "FOLD_FROM", 10)
+def test_many_small_ones_become_one_that_says_the_same(tmp_path: Path) -> None:
     state = KeyedState(str(tmp_path / "state"))
-    rows, known = KeptDeltaRows(state), [delta((FIRST, 10 * at, b"0123456789")) for at in range(95)]
+    rows, known = KeptDeltaRows(state, 10), [delta((FIRST, 10 * at, b"0123456789")) for at in range(95)]
     for at, raw in enumerate(known):
         rows.keep(raw)
         if at == 50:  # another process goes on
-            rows = KeptDeltaRows(state)
+            rows = KeptDeltaRows(state, 10)
     assert len(rows.read()) < 20
     receipts = Receipts()
     for raw in rows.read():

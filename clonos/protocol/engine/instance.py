@@ -277,7 +277,8 @@ class Instance:
         return self._saved_first()
 
     def snapshot(self, *, log_since: LogOffset | None = None) -> InstanceSnapshot:
-        """The instance between two steps, with its log of this epoch from an offset on, if that is wanted and held."""
+        """The instance between two steps, with its log of this epoch from an offset on, if that is wanted and held.
+        What is sent from now on is not in it."""
         self._log.begin_checkpoint()
         return InstanceSnapshot(
             epoch=self._place.epoch,

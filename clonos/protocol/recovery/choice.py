@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from clonos.protocol.ids import NodeId, Origin
 from clonos.protocol.recovery.as_it_comes import AsItComes
+from clonos.protocol.recovery.causal.delta_journal import FULL
 from clonos.protocol.recovery.communication_induced.forced_checkpoints import ForcedCheckpoints
 from clonos.protocol.recovery.communication_induced.instance_numbering import InstanceNumbering
 from clonos.protocol.recovery.coordinated.alignment import Alignment
@@ -54,6 +55,10 @@ class PolicyChoice:
             others_keep_logs=kind.repeats and not recoveries.all_repeat,
             shares_all=recoveries.some_repeat and _is_before_one_that_keeps_logs(topology, recoveries, node),
         )
+
+    def sharing_depth(self, wanted: int) -> int:
+        """To which depth its instances hand on determinants, where `wanted` is that of the query."""
+        return FULL if self.shares_all else wanted
 
     def policy(self, instance: int) -> InstancePolicy:
         """In a new process."""

@@ -91,9 +91,14 @@ class Recoveries:
         return self.by_node[node].repeats
 
     @property
+    def repeating(self) -> frozenset[NodeId]:
+        """The nodes of which this is so."""
+        return frozenset(node for node, kind in self.by_node.items() if kind.repeats)
+
+    @property
     def some_repeat(self) -> bool:
         """Whether there are logs of determinants in the query."""
-        return any(kind.repeats for kind in self.by_node.values())
+        return bool(self.repeating)
 
     @property
     def all_repeat(self) -> bool:

@@ -292,8 +292,9 @@ class Incarnation(Generic[S]):
         yield from self._ports.reached(Reached.LOG)
         received = recovered.received if self._repeats else self._ports.kept_deltas.read()
         behind = found is not None and self._is_behind(opened, found)
-        may_lack = not request.standby and (self._may_have_moved or behind)  # what the snapshot depends on
-        if snapshot is not None and may_lack and self._repeats:
+        # What the snapshot depends on, if it does not have it itself.
+        may_lack = self._repeats and not request.standby and (self._may_have_moved or behind)
+        if snapshot is not None and may_lack:
             received += yield from self._ask_for_others(snapshot, [*held, *received])
         if resume is not None and found is not None and snapshot is not None:
             if self._repeats:
@@ -303,7 +304,7 @@ class Incarnation(Generic[S]):
             snapshot.resume(resume.awaited_input)
             found = yield from self._ports.resume(found, resume)
             self._ports.discard_from(request.epoch)
-        elif snapshot is not None and may_lack and self._repeats and self._may_be_asked_for(snapshot):
+        elif snapshot is not None and may_lack and self._may_be_asked_for(snapshot):
             settled, truncation_points = self._settled()
             begins = settled.log_offset if settled is not None else LOG_BEGIN
             everything = [*held, *received]

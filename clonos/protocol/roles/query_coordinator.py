@@ -259,11 +259,8 @@ class QueryCoordinator(ABC):
         epoch counts, also where a task of the next epoch has claimed the instance since, or one that has not begun. So
         does where the last start was to begin. Those that repeat begin with the epoch, or, with `repeats_inside`, with
         a snapshot of the newest attempt, as where all do."""
-        found = dict(self.all_snapshots_inside(epoch))
-        repeating = [origin for origin in found if self._recoveries.repeats(origin.node)]
-        if repeating:
-            of_newest = self.snapshots_inside(epoch) if repeats_inside else {}
-            found |= {origin: of_newest.get(origin, ()) for origin in repeating}
+        of_newest = self.snapshots_inside(epoch) if repeats_inside and self._recoveries.some_repeat else {}
+        found = {**of_newest, **self.all_snapshots_inside(epoch)}
         standings: dict[Origin, Standing] = {}
         for origin in filter(
             self._has_checkpoints, self._topology.instances(NodeKind.OPERATOR, NodeKind.SINK)
@@ -429,7 +426,7 @@ class QueryCoordinator(ABC):
         return {}
 
     def all_snapshots_inside(self, epoch: Epoch) -> Mapping[Origin, Sequence[Point]]:
-        """Of operators and of sinks that hold output, and of all attempts, oldest first."""
+        """Of operators that repeat nothing and of sinks that hold output, and of all attempts, oldest first."""
         return {}
 
     def begins_behind(self, epoch: Epoch, error: ClonosError) -> None:

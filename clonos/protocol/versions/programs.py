@@ -16,7 +16,7 @@ from typing import Any
 from clonos.errors import CheckpointMismatch
 from clonos.protocol.ids import Epoch
 from clonos.protocol.operator import Operator, Services
-from clonos.protocol.versions.upgrade import Schedule, lacks_migrate
+from clonos.protocol.versions.upgrade import TO_THE_END, Schedule, lacks_migrate
 
 Make = Callable[[], Operator]
 
@@ -115,9 +115,8 @@ class Programs:
         return CheckpointMismatch(
             f"an epoch of {self._name!r} was recorded under version {version!r}, of which the program has no function: "
             f"it has {sorted(self._make)}",
-            hint=f"Give the old function as previous={{{version!r}: function}}, or start the old program once with "
-            ".trigger(availableNow=True), or, where its recovery is for real time alone, until the epoch has "
-            "committed; then this one",
+            hint=f"Give the old function as previous={{{version!r}: function}}, or start the old program once "
+            f"{TO_THE_END}",
         )
 
     def _in_force(self) -> Operator:

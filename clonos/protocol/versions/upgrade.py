@@ -15,7 +15,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from clonos.errors import CheckpointMismatch, LogCorrupt
 from clonos.protocol.ids import (
@@ -39,6 +39,12 @@ from clonos.protocol.topology import Node, NodeKind, StateVariable, Topology
 from clonos.protocol.versions.binding import PLACES, Change, Unused, When, compare, place_of, state_said
 from clonos.protocol.versions.kind_of_version import said_by_user
 from clonos.protocol.versions.state_evolution import Fields, fields_of, is_prefix, moved
+
+TO_THE_END: Final = (
+    "with .trigger(availableNow=True), or, where its recovery is for real time alone, until the epoch has committed; "
+    "then this one"
+)
+"""How a program finishes the open epoch, before another one is started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,9 +297,7 @@ def lacks_migrate(name: str, version: str, why: str) -> CheckpointMismatch:
         f"which this program does not have, and {why}",
         hint=f"Give version {version!r} with its migrate= again; as an earlier one of process, previous={{{version!r}: "
         "(function, on_timer, migrate)}, of applyInPandasWithState (function, state_schema, migrate), of "
-        "transformWithState (processor, migrate). Or start the program of that version once with "
-        ".trigger(availableNow=True), or, where its recovery is for real time alone, until the epoch has committed; "
-        "then this one",
+        f"transformWithState (processor, migrate). Or start the program of that version once {TO_THE_END}",
     )
 
 
@@ -314,10 +318,7 @@ def _kind(version: str) -> str:
 
 
 def _begun(epoch: Epoch, why: str, *, missing: str | None = None) -> CheckpointMismatch:
-    finish = (
-        "start the old program once with .trigger(availableNow=True), or, where its recovery is for real time alone, "
-        "until the epoch has committed; then this one"
-    )
+    finish = f"start the old program once {TO_THE_END}"
     either = (
         f"give the old function as previous={{{said_by_user(missing)!r}: function}}{_kind(missing)}, or "
         if missing is not None

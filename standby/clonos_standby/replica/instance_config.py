@@ -14,7 +14,6 @@ from clonos.operators.types import key_kind
 from clonos.protocol.destination import KeyColumn, KeyKind, Reader, Router, Routing, route_by_key, route_to
 from clonos.protocol.engine.instance import InstanceConfig, Row
 from clonos.protocol.ids import InstanceId, Origin
-from clonos.protocol.recovery.causal.delta_journal import FULL
 from clonos.protocol.recovery.uncoordinated.independent_checkpoints import own_limits
 from clonos.protocol.roles.snapshot_schedule import SnapshotLimits
 from clonos.protocol.side_output import MAIN
@@ -49,7 +48,7 @@ def instance_config(
             has_side_outputs=len(node.outputs) > 1,
         ),
         keys_of=keys_of(node, tells_folds),
-        depth=FULL if node.policy.shares_all else node.depth,
+        depth=node.policy.sharing_depth(node.depth),
         recording=node.recording and node.recovery.repeats,
         marks_checkpoints=node.policy.marks_checkpoints,
         per_epoch=operator.per_epoch,

@@ -286,27 +286,24 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
         return last_unrecorded(self._query.checkpoint)
 
     def await_commit(self) -> Steps:
-        deadline = self._query.settings.recovery_deadline
-        if self._recovery is not None and self._recovery.seconds > deadline:
-            raise RecoveryTimeout(
-                f"the commit of epoch {self._session.request.epoch - 1} has not been recorded within {deadline:g} s",
-                where=self.where,
-                hint=f"Spark writes {self._query.checkpoint}/commits, and the driver records a commit when it finds it "
-                "there: its log says whether it cannot read that folder, or write to the checkpoint or the sink",
-            )
-        time.sleep(_COMMIT_POLL_SECONDS)
-        yield from ()
+        return self._await(
+            f"the commit of epoch {self._session.request.epoch - 1} has not been recorded",
+            hint=f"Spark writes {self._query.checkpoint}/commits, and the driver records a commit when it finds it "
+            "there: its log says whether it cannot read that folder, or write to the checkpoint or the sink",
+        )
 
     def await_holder(self, origin: Origin) -> Steps:
+        return self._await(
+            f"checkpoints of other instances depend on the log of {origin}, and no holder has had all of it",
+            hint="These instances bring it when they begin: the driver's log has their errors, if they have not "
+            "begun",
+        )
+
+    def _await(self, what: str, *, hint: str) -> Steps:
+        """Of what the recovery waits for. Raises RecoveryTimeout when it has taken too long."""
         deadline = self._query.settings.recovery_deadline
         if self._recovery is not None and self._recovery.seconds > deadline:
-            raise RecoveryTimeout(
-                f"checkpoints of other instances depend on the log of {origin}, and no holder has had all of it for "
-                f"{deadline:g} s",
-                where=self.where,
-                hint="These instances bring it when they begin: the driver's log has their errors, if they have not "
-                "begun",
-            )
+            raise RecoveryTimeout(f"{what} within {deadline:g} s", where=self.where, hint=hint)
         time.sleep(_COMMIT_POLL_SECONDS)
         yield from ()
 
@@ -335,7 +332,8 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
         )
         if kind.logs_messages:
             self._sent_log = SentFrames(self._state, lambda: self._session.acked_input)
-        self._kept_deltas = KeptDeltaRows(self._state)
+        if not kind.repeats:
+            self._kept_deltas = KeptDeltaRows(self._state)
         return snapshot
 
     def resume(self, found: Manifest, resume: Resumption) -> Steps:
