@@ -47,15 +47,16 @@ def forward(key: Any, row: Any, ctx: Any) -> Iterator[tuple[Any, ...]]:
     yield row
 
 
-def keyed_rows(spark: Any, log: Path) -> Any:
-    """The rows of the log as a causal stream."""
+def keyed_rows(spark: Any, log: Path, hot: float = 0.0) -> Any:
+    """The rows of the log as a causal stream; the share `hot` of them has one key."""
     from pyspark.sql import functions as f
 
     raw = spark.readStream.format("clonos").load(str(log))
     number = f.col("value").cast("string").cast("bigint")
+    spread = f.when(f.col("n") * 31 % 100 < round(100 * hot), 0).otherwise(f.col("n"))
     made = raw.select(number.alias("n")).select(
-        f.concat(f.lit("a"), (f.col("n") % 1009).cast("string")).alias("a"),
-        f.concat(f.lit("b"), (f.col("n") % 499).cast("string")).alias("b"),
+        f.concat(f.lit("a"), (spread % 1009).cast("string")).alias("a"),
+        f.concat(f.lit("b"), (spread % 499).cast("string")).alias("b"),
         f.col("n"),
         (f.col("n") / 7).alias("x"),
         f.lit(TEXT).alias("text"),

@@ -2,7 +2,8 @@
 
 A chain of keyed operators with state in real time. Each recovery takes its turn in every round, in one session:
 
-- *drain*: a log that is full before the query starts; rows a second that the last operator takes.
+- *drain*: a log that is full before the query starts; rows a second that the last operator takes, and checkpoints a
+  second of an instance: fewer than one for each interval where they are slow, or wait for markers.
 - *steady*: rows come at a fixed rate; how long until each is visible in SQLite.
 - *failure*: meanwhile the replica of the first operator is killed (SIGKILL); for how long no row becomes visible.
 
@@ -10,6 +11,7 @@ A chain of keyed operators with state in real time. Each recovery takes its turn
 a failure its output is wrong, so it has none.
 
     python benchmarks/recoveries.py [--rows 200000] [--rate 500] [--seconds 20] [--rounds 3] [--interval 1s]
+        [--hot 0.3]     the share of rows that have one key
         [--postgres postgresql://user@host/database]    for a side that has its logs of events there
 """
 
@@ -58,14 +60,23 @@ class Found:
     pauses: list[float] = field(default_factory=list)  # seconds without a visible row behind a failure
     delta_bytes: list[float] = field(default_factory=list)  # that rode along, per row and hop
     forced: list[float] = field(default_factory=list)  # of all checkpoints, those that rows have forced
+    checkpoints: list[float] = field(default_factory=list)  # a second, of an instance that is at its limit
 
 
-def start(spark: Any, side: str, log: Path, base: Path, interval: str, sink: Any) -> Any:
-    settings = {**SIDES[side], "recovery.interval": interval}
+@dataclass(frozen=True)
+class Load:
+    """What all sides run under."""
+
+    interval: str
+    hot: float
+
+
+def start(spark: Any, side: str, log: Path, base: Path, load: Load, sink: Any) -> Any:
+    settings = {**SIDES[side], "recovery.interval": load.interval}
     for name, value in settings.items():
         spark.conf.set(f"spark.clonos.{name}", value)
     try:
-        stream = hop_cost.keyed_rows(spark, log)
+        stream = hop_cost.keyed_rows(spark, log, load.hot)
         for at in range(CHAIN):
             stream = stream.groupBy("ab"[at % 2]).process(count, hop_cost.ROW, name=f"op{at}", parallelism=2)
         writer = stream.writeStream.to(sink).option("checkpointLocation", str(base / "checkpoint"))
@@ -79,20 +90,32 @@ def replicas(query: Any, node: int) -> list[Any]:
     return [each for each in query.causal_status()["replicas"] if each["node"] == node]
 
 
-def drain(spark: Any, side: str, log: Path, rows: int, interval: str, found: Found) -> None:
+def snapshots(query: Any) -> float:
+    """Of all instances of operators together, so far."""
+    return sum(
+        float(each["done"].get("snapshots", 0)) for at in range(CHAIN) for each in replicas(query, 2 + at)
+    )
+
+
+def drain(spark: Any, side: str, log: Path, rows: int, load: Load, found: Found) -> None:
     """From a fifth of the rows to nine tenths, by what the last operator has taken. Replicas tell it every second."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as base:
-        query = start(spark, side, log, Path(base), interval, clonos.sinks.call(hop_cost.discard))
+        query = start(spark, side, log, Path(base), load, clonos.sinks.call(hop_cost.discard))
         seen: list[tuple[float, int]] = []
+        checkpoints: list[tuple[float, float]] = []
         while not seen or seen[-1][1] < 0.9 * rows:
             query.awaitTermination(0.1)
             taken = sum(each["records"] or 0 for each in replicas(query, CHAIN + 1))
             if taken and (not seen or taken > seen[-1][1]):
                 seen.append((time.monotonic(), taken))
+                checkpoints.append((time.monotonic(), snapshots(query)))
         done = [each["done"] for at in range(CHAIN) for each in replicas(query, 2 + at)]
         query.stop()
     (began, first), (ended, last) = next(one for one in seen if one[1] > rows / 5), seen[-1]
     found.rates.append((last - first) / (ended - began))
+    found.checkpoints.append(
+        (checkpoints[-1][1] - checkpoints[0][1]) / (checkpoints[-1][0] - checkpoints[0][0]) / (2 * CHAIN)
+    )
     sent = sum(each.get("records", 0) for each in done)
     found.delta_bytes.append(sum(each.get("delta_bytes", 0) for each in done) / max(sent, 1))
     taken = sum(each.get("snapshots", 0) for each in done)
@@ -122,12 +145,12 @@ class Feeder(threading.Thread):
                 sent = max(sent, due)
 
 
-def steady(spark: Any, side: str, rate: int, seconds: float, interval: str, found: Found) -> None:
+def steady(spark: Any, side: str, rate: int, seconds: float, load: Load, found: Found) -> None:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         base, log = Path(folder), Path(folder, "log")
         LogWriter(log, 2).close()
         sink = clonos.sinks.sql(f"sqlite:///{base}/out.db", "out", durable=False)
-        query = start(spark, side, log, base, interval, sink)
+        query = start(spark, side, log, base, load, sink)
         feeder = Feeder(log, rate)
         feeder.start()
         try:
@@ -156,9 +179,9 @@ def pause(query: Any, database: Path, seconds: float) -> float:
 
 
 def lines(sides: dict[str, Found]) -> Iterator[str]:
-    heads = ("rows/s", "of none", "B/row", "forced", "p50 ms", "p99 ms", "pause s")
+    heads = ("rows/s", "of none", "B/row", "forced", "ckpts/s", "p50 ms", "p99 ms", "pause s")
     yield " ".join(
-        [" " * 21, *(f"{head:>{width}}" for head, width in zip(heads, (9, 8, 7, 7, 9, 9, 9), strict=True))]
+        [" " * 21, *(f"{head:>{width}}" for head, width in zip(heads, (9, 8, 7, 7, 8, 9, 9, 9), strict=True))]
     )
     plain = sides["none"].rates
     for side, found in sides.items():
@@ -168,6 +191,7 @@ def lines(sides: dict[str, Found]) -> Iterator[str]:
         yield (
             f"{side:>21} {statistics.median(found.rates):9,.0f} {of_none:8.2f} "
             f"{statistics.median(found.delta_bytes):7.1f} {statistics.median(found.forced):7.2f} "
+            f"{statistics.median(found.checkpoints):8.2f} "
             f"{quantiles[49]:9.1f} {quantiles[98]:9.1f} {paused}"
             f"   rows/s [{min(found.rates):,.0f} .. {max(found.rates):,.0f}]"
             + (f", pause [{min(found.pauses):.2f} .. {max(found.pauses):.2f}]" if found.pauses else "")
@@ -183,6 +207,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--interval", default="1s")
+    parser.add_argument("--hot", type=float, default=0.0, metavar="SHARE", help="of rows that have one key")
     parser.add_argument("--postgres", metavar="URL", help="adds event_log_postgres to the sides")
     parser.add_argument("--sides", default=",".join(SIDES), help="none among them")
     options = parser.parse_args()
@@ -194,13 +219,14 @@ def main() -> None:
         SIDES["event_log_postgres"] = {"recovery": "event_log", "events.url": options.postgres}
         names.append("event_log_postgres")
     sides = {side: Found() for side in names}
+    load = Load(options.interval, options.hot)
     with tempfile.TemporaryDirectory(prefix="clonos-bench-") as folder:
         log = Path(folder, "log")
         hop_cost.fill(log, options.rows)
         for number in range(options.rounds):
             for side in sorted(sides, reverse=number % 2 == 1):
-                drain(spark, side, log, options.rows, options.interval, sides[side])
-                steady(spark, side, options.rate, options.seconds, options.interval, sides[side])
+                drain(spark, side, log, options.rows, load, sides[side])
+                steady(spark, side, options.rate, options.seconds, load, sides[side])
                 print(f"round {number}: {side} {sides[side].rates[-1]:,.0f} rows/s", flush=True)
     spark.stop()
     print(*lines(sides), sep="\n")

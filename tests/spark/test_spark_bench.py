@@ -34,6 +34,7 @@ def test_a_query_that_fails_between_two_tasks(place: Place) -> None:
     assert figures["judgement"]["lost"] == 0 and figures["rows"] == len(samples.at) == figures["events"]
     assert len(figures["strikes"]) == len(figures["restarts"]) == 1
     assert figures["restart_ms"] and figures["recovery"]["silent_s"] > 0
+    assert figures["done_again"] > 0  # all that the instances did since their snapshots
     assert 0 < figures["delta_bytes"] < figures["output_bytes"] and figures["snapshots"] > 0
     assert not Path(place.base, "bench").exists()
 

@@ -170,6 +170,7 @@ def figures(**changes: Any) -> dict[str, Any]:
         "judgement": {"outputs": 40, "lost": 0, "repeated": 1, "contradicted": 2, "problems": []},
         "restarts": [],
         "restart_ms": [40.0],
+        "done_again": 7,
         "log_bytes": 50,
         "input_bytes": 1000,
         "output_bytes": 550,
@@ -365,7 +366,10 @@ def test_presets_have_everything() -> None:
         ("pattern", Pattern),
     ):
         assert {getattr(each, name) for each in smoke.cells} == set(kind)
-    for plan, minutes in ((smoke, 6), (PRESETS["standard"], 60), (PRESETS["recoveries"], 60)):
+    for plan, minutes in (
+        (smoke, 6),
+        *((PRESETS[name], 60) for name in ("standard", "recoveries", "hot_keys")),
+    ):
         assert len({each.name for each in plan.cells}) == len(plan.cells)
         assert Estimate().left_s(plan.left({})) < 60 * minutes
 

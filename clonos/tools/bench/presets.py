@@ -4,9 +4,13 @@
   whether all of it works. Its figures say nothing.
 - *standard*: what the tables of the report are made of, in less than an hour on two cores.
 - *recoveries*: the recoveries beside each other, in real time, one failure and three; and what micro-batch has.
+- *hot_keys*: the same, with more and more records for one key, at a rate of which all sustain a multiple with uniform
+  keys; and what each sustains with the hottest.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from clonos.tools.bench.plan import Plan, combined
 
@@ -41,6 +45,8 @@ q1,q3,q8,q12 realtime clonos,hot,eager,event_log,coordinated,uncoordinated repli
 q12          realtime clonos,hot,eager,event_log,coordinated,uncoordinated replica staggered,together
 q3,q12       microbatch none,clonos,batch replica single
 """
+_HOT_KEYS = "q3,q12 realtime clonos,eager,coordinated,uncoordinated replica single"
+_SKEWS = (0.0, 0.1, 0.2, 0.3)
 _OTHERS = "q4,q5,q7,q11,q13 microbatch none,clonos none single"
 _SEARCHES = """
 q1,q12 realtime   none,clonos none single
@@ -68,6 +74,24 @@ PRESETS = {
             seconds=15,
             warm_up=10,
             probe=True,
+        ),
+        within=1.25,
+    ),
+    "hot_keys": Plan(
+        cells=tuple(
+            replace(cell, skew=skew)
+            for skew in _SKEWS
+            for cell in combined(_HOT_KEYS, rate=5000, seconds=16, warm_up=8)
+        ),
+        searches=tuple(
+            replace(cell, skew=_SKEWS[-1])
+            for cell in combined(
+                "q12 realtime clonos,eager,coordinated,uncoordinated none single",
+                rate=12_000,
+                seconds=15,
+                warm_up=10,
+                probe=True,
+            )
         ),
         within=1.25,
     ),

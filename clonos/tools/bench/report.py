@@ -37,6 +37,7 @@ _RECOVERY: tuple[Column, ...] = (
     ("silent s", lambda runs: said(recovered(runs, "silent_s"), 2)),
     ("affected", lambda runs: said(recovered(runs, "affected"), 3)),
     ("restart ms", lambda runs: said((ms for run in runs for ms in run["restart_ms"]), 0)),
+    ("done again", lambda runs: said((run.get("done_again") for run in runs), 0)),
 )
 _OUTPUT: tuple[Column, ...] = (
     *((name, lambda runs, name=name: f"{wrong(runs)[name]:,}") for name in WRONG),
@@ -140,8 +141,9 @@ _STRUCK = """<p>Medians over the repeats, extremes in brackets; rows lost, repea
 summed. <b>calm</b>: from the last failure to the last sample over 1.1 times the p99 before the first.
 <b>silent</b>: the longest time without output that ended after the first failure. <b>affected</b>: the
 share of samples since then over that limit. <b>restart</b>: until an instance was live again, by its own
-account. <b>struck</b>: failures; <b>restarts</b>: of the Spark query. Where output did not <b>keep pace</b>
-with input, latency says how long the run was, and recovery says nothing.</p>"""
+account. <b>done again</b>: calls of the first operator's function beyond one for each record. <b>struck</b>:
+failures; <b>restarts</b>: of the Spark query. Where output did not <b>keep pace</b> with input, latency says how
+long the run was, and recovery says nothing.</p>"""
 _PLOTS = """<p>Latency by second of output, from the append of the last input record to the visibility of
 the row: p50 thick, p99 thin, medians over the repeats. Where a line is broken nothing came out in that
 second.</p>"""

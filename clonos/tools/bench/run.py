@@ -77,6 +77,7 @@ def _run(spark: Any, cell: Cell, repeat: int, folder: Path) -> tuple[dict[str, A
         in_time = sum(begin <= moment < begin + cell.seconds for moment in times.values())
         share = in_time / (cell.rate * cell.seconds)
         figures |= {"fed": share, "sustained": sustained(found, begin, begin + cell.seconds, share)}
+    figures |= {"done_again": None if cell.probe else side.done_again(fed)}
     figures |= {"events": fed.count, "rows": len(watch.rows), "input_bytes": size, "restarts": restarts}
     if judgement is not None:
         figures |= {"judgement": asdict(judgement), "exact": judgement.exact}

@@ -14,11 +14,12 @@ from typing import Any
 import clonos
 from clonos.errors import NotRunning
 from clonos.testing import faults
+from clonos.tools.bench.calls import Calls
 from clonos.tools.bench.cell import Cell, Failure, Mode, Protection
 from clonos.tools.bench.stock import REALTIME_SETTINGS, Trouble, create_table, shown, tune
 from clonos.tools.bench.watch import TABLE
 from clonos.tools.nexmark.native import SINK, STATE_STORE
-from clonos.tools.nexmark.query import Native, Source, causal
+from clonos.tools.nexmark.query import Native, Run, Source, causal
 
 TRIGGERS = {Mode.MICROBATCH: {"processingTime": "0 seconds"}, Mode.REALTIME: {"realTime": "5 minutes"}}
 INSTANCES = 2
@@ -86,6 +87,7 @@ class Side:
         self.checkpoint = folder / "checkpoint"
         self.restarts = 0
         self.native = cell.protection is Protection.NONE
+        self._calls = None if self.native or cell.failure is Failure.NONE else Calls(folder / "calls")
         if self.native:
             create_table(str(self.database), TABLE, cell.what.columns)
         self.query = self._start()
@@ -100,6 +102,8 @@ class Side:
         protection = self._cell.protection
         standby = protection.value if protection.stands_by else "none"
         self._spark.conf.set("spark.clonos.recovery", protection.recovery.value)
+        if self._calls is not None:
+            query = self._calls.counted(query)
         stream = causal(query, self._source, INSTANCES, standby)
         return (
             stream.writeStream.to(clonos.sinks.sql(f"sqlite:///{self.database}", TABLE, durable=False))
@@ -188,6 +192,11 @@ class Side:
             "snapshots": total("snapshots"),
             "snapshot_s": total("snapshot_seconds"),
         }
+
+    def done_again(self, fed: Run) -> int | None:
+        """How many records the first operator had more than once; None natively, where calls are not counted, and
+        without a failure, where none is."""
+        return None if self._calls is None else self._calls.again(self._cell.what, fed)
 
     def stop(self) -> list[str]:
         """Stop it; why it was restarted."""
