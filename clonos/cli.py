@@ -50,6 +50,11 @@ COMMANDS = (
         "what a checkpoint is bound to, what a program would change",
     ),
     Command("log", "clonos.tools.log", "read and check causal logs, and run a function on a dead letter"),
+    Command("archive", "clonos.tools.archive", "what is kept of past epochs, and whether it can be repeated"),
+    Command("explain", "clonos.tools.explain", "why a row says what it says, back to the sources"),
+    Command(
+        "state", "clonos.tools.state", "keyed state as it was at the end of an epoch, out of the archive"
+    ),
     Command(
         "classify",
         "clonos.tools.classify",

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Generic, Protocol, TypeVar
 
 from clonos.errors import Fenced, ResumeFailed, SnapshotCorrupt
+from clonos.protocol.archive.archive_segment import ArchiveSegment
 from clonos.protocol.channel_numbering import Page
 from clonos.protocol.engine.instance import InstanceSnapshot
 from clonos.protocol.fence import LOWEST_FENCE, Fence, Generation
@@ -287,6 +288,7 @@ class Checkpoint:
     lines: dict[int, RecoveryLine] = field(default_factory=dict)
     hosts: dict[int, dict[str, str]] = field(default_factory=dict)  # memberships, of each start
     effects: bool = False  # an instance has acted on the outside
+    archive: dict[Origin, list[ArchiveSegment]] = field(default_factory=dict)
     _snapshots: dict[Origin, Snapshots] = field(default_factory=dict)
     _sink_snapshots: dict[Origin, SinkSnapshots] = field(default_factory=dict)
 
@@ -401,6 +403,7 @@ class Checkpoint:
         self.offsets, self.commits, self.lines = older.offsets, older.commits, older.lines
         self.synced, self.synced_commit = older.synced, older.synced_commit
         self.channels, self.hosts, self.effects = older.channels, older.hosts, older.effects
+        self.archive = older.archive
         for origin, snapshots in self._snapshots.items():
             then = older.snapshots(origin)
             snapshots.become(then)

@@ -49,6 +49,7 @@ from clonos.protocol.roles.snapshot_schedule import SnapshotLimits
 from clonos.protocol.topology import Node, NodeKind
 from clonos.protocol.versions.programs import Programs
 from clonos.sim import holders, values as real
+from clonos.sim.archive import Archivist
 from clonos.sim.checkpoint import Snapshot, Snapshots
 from clonos.sim.disk import LogStore
 from clonos.sim.event_time import event_inputs, watermark_of, watermark_of_output
@@ -87,6 +88,7 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
         self.state: Any = self._new_state()
         self._sent = SentFrames(lambda: self.session.acked_input)
         self._kept = KeptInState(world.plan.fold_from)
+        self.archivist = Archivist(world, replica.origin, is_on=world.plan.archives and self._repeats)
         self.timers = Timers()
         self.event_timers = Timers()
         self.depends: dict[Origin, LogOffset] = {}  # for the checkers alone
@@ -219,6 +221,7 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
         )
 
     def restore_state(self, found: Snapshot | None) -> InstanceSnapshot | None:
+        self.archivist.restored(LOG_BEGIN if found is None else found.instance.log_offset)
         if found is None:
             return None
         state, timers, event_timers, sent, kept = pickle.loads(found.content)
@@ -532,6 +535,7 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
             dict(self.consumed),
         )
         self._world.checks.snapshots(self, snapshot)
+        self.archivist.cut(self.hello, snapshot)
         return snapshot
 
     def kept_records(self, records: Bundle) -> bytes:
@@ -547,6 +551,7 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
     def store_snapshot(self, pending: Snapshot) -> Steps:
         """Upload: claim, files, claim again, manifest. The last request may arrive when its sender is dead."""
         self.claim(self.hello.fence)
+        self.archivist.write_due()
         yield self._world.choices.schedule.randint(50, 400)
         self.claim(self.hello.fence)
         self._world.checks.acts(self._origin, self.hello.fence, "writes a snapshot")
@@ -569,6 +574,7 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
             world.kernel.after(rng.randint(0, rng.choice((300, 50_000))), self._write, snapshot)
 
     def _write(self, snapshot: Snapshot) -> None:
+        self.archivist.write_due()
         self._snapshots.write(snapshot)
         self._world.checks.rollbacks.stored(self._origin)
 
@@ -610,6 +616,8 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
     def write_log(self, deltas: Sequence[bytes], own: Segment | None) -> None:
         self._replica.point("is about to write its log")
         self._world.checks.writes(self, own)
+        if own is not None:
+            self.archivist.record(*own)
         self._store.append(deltas, own)
         self._world.checks.saves(self, own)
         start, data = own or (LOG_BEGIN, b"")

@@ -218,6 +218,8 @@ class Replica(Process):
             elif isinstance(word, BundleFrame):
                 seq, bundle = self._with_those_behind(word)
                 self.world.trace.took(self.name, self.origin, seq, bundle.channels, bundle.positions)
+                if isinstance(self.host, OperatorHost):
+                    self.host.archivist.take(self.host.hello, bundle)
                 yield from self.session.bundle(seq, _read(bundle), word.seq)
             else:
                 yield from self.session.hear(word)

@@ -238,6 +238,7 @@ class Coordinator(QueryCoordinator):
                 bundle_rows=self._settings.bundle_rows,
                 bundle_bytes=self._settings.bundle_bytes,
                 intercept=self._settings.intercept,
+                archive_keep=self._settings.archive_keep,
                 round_interval=self._settings.round_interval,
             ),
             nodes=nodes,

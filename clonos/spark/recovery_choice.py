@@ -52,6 +52,7 @@ def check_recovery(
     for number, each in nodes.items():
         if isinstance(each, OperatorPlan):
             _check_claim(recoveries.by_node[number], each, realtime=realtime)
+    _check_archive(settings, recoveries)
     if recoveries.all_repeat:
         return
     said, causal = f"spark.clonos.recovery={recovery.value}", _causal_instead(operators)
@@ -169,6 +170,15 @@ def _check_together(recovery: RecoveryKind, operators: Iterable[OperatorPlan]) -
                     f"{_TOGETHER}",
                     hint="Give both eager, or either what the other has",
                 )
+
+
+def _check_archive(settings: Settings, recoveries: Recoveries) -> None:
+    """What is repeated is what was recorded."""
+    if settings.archive_keep and not (recoveries.all_repeat and settings.recording):
+        raise QueryDefinitionError(
+            "spark.clonos.archive.keep is set, and not all operators record what they do",
+            hint="Set spark.clonos.recovery=causal, and no other recovery= of an operator, or leave archive.keep out",
+        )
 
 
 def _check_claim(kind: RecoveryKind, node: OperatorPlan, *, realtime: bool) -> None:

@@ -24,7 +24,8 @@ from clonos_standby.server.metrics_place import LOOPBACK
 PREFIX = "spark.clonos."
 
 _BYTES = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
+_SECONDS |= {"seconds": 1.0, "minutes": 60.0, "hours": 3600.0, "day": 86_400.0, "days": 86_400.0}
 _QUANTITY = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
 _MOST = 1 << 62
 
@@ -88,6 +89,11 @@ def _time(low: str, high: str) -> Reader:
         return value
 
     return Reader(read, f"a time such as 500ms, from {low} to {high}")
+
+
+def _time_or_off(low: str, high: str) -> Reader:
+    time = _time(low, high)
+    return Reader(lambda text: 0.0 if text.strip() == "off" else time.read(text), f"off, or {time.takes}")
 
 
 def _one_of(values: Mapping[str, Any]) -> Reader:
@@ -221,6 +227,16 @@ class Settings:
             "With true, what functions ask of Python's own clocks and random generators (`time.time()`, "
             "`random.random()`, `uuid.uuid4()`) is recorded and repeated, as what they ask of `ctx` is "
             "([intercept.md](intercept.md))",
+        )
+    )
+    archive_keep: float = field(
+        metadata=_setting(
+            "archive.keep",
+            "off",
+            _time_or_off("1s", "3650d"),
+            "For how long epochs that are over can be looked into and repeated, as `30 days` "
+            "([archive.md](archive.md)): input, causal logs, states and functions of operators are kept in the "
+            "checkpoint",
         )
     )
     on_gap: OnGap = field(

@@ -23,7 +23,7 @@ from __future__ import annotations
 import enum
 import struct
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
@@ -197,6 +197,14 @@ def parse_block(raw: memoryview) -> Block:
         Encoding(encoding),
         ingested,
     )
+
+
+def without_ride_along(raw: memoryview) -> bytes:
+    """A copy of a block that was sent, without what rode along with its rows."""
+    (_, _, _, _, _, ride_along, *_), kind = _BODY.unpack_from(raw, _HEAD.size), raw[1]
+    if kind != Kind.ROWS or not ride_along:
+        return bytes(raw)
+    return pack_block(replace(parse_block(raw), ride_along=b""))
 
 
 def _check_sizes(kind: int, count: int, ride_along: int, rows: int, watermark: int) -> None:

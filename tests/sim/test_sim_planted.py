@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from planted import PLANTED as EPOCHS
 from planted_again import AGAIN
+from planted_archive import ARCHIVE
 from planted_batches import BATCHES
 from planted_beside_causal import BESIDE_CAUSAL
 from planted_calls import CALLS
@@ -59,6 +60,7 @@ PLANTED = {
     **SINKS,
     **EVENT_TIME,
     **CALLS,
+    **ARCHIVE,
     **INGESTION,
     **COORDINATED,
     **UNCOORDINATED,

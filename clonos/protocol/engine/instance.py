@@ -26,7 +26,7 @@ the replay goes on in the next epoch.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from clonos.protocol.destination import Routing
@@ -59,6 +59,7 @@ from clonos.protocol.ports import (
 )
 from clonos.protocol.recovery.causal.causal_log import Segment
 from clonos.protocol.recovery.causal.delta_journal import FOLD_FROM, FULL, DeltaJournal
+from clonos.protocol.recovery.causal.determinant import Step
 from clonos.protocol.recovery.causal.longest_prefix import RecoveryState
 from clonos.protocol.recovery.causal.recorder import StepRecorder, UnrecordedStep
 from clonos.protocol.recovery.quarantine import Quarantine
@@ -186,6 +187,10 @@ class Instance:
     def begin_following(self) -> None:
         """From now on repeat what the primary is known to have done, and no more."""
         self._replay.begin_following()
+
+    def watch_repeated(self, watch: Callable[[Step], None]) -> None:
+        """Who looks on is told of each recorded step before it is repeated."""
+        self._replay.watch = watch
 
     def follow(self, start: LogOffset, log: bytes) -> list[Action]:
         """The conduit knows the primary's log up to the end of this.

@@ -7,6 +7,7 @@ where an earlier one did must not go beyond that offset.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from clonos.protocol.engine.epoch_boundary import EpochBoundary
@@ -37,6 +38,7 @@ class Replay:
         place: InstancePlace,
     ) -> None:
         self.state = RecoveryState.LIVE
+        self.watch: Callable[[Step], None] | None = None  # is told of a step before that is repeated
         self.followed = LOG_BEGIN  # the log offset up to which a standby may repeat
         self._ends_at: LogOffset | None = None
         self._gate = gate
@@ -88,7 +90,10 @@ class Replay:
         while steps and self._log.end != self._ends_at:
             if not self._may_repeat(steps[0]):
                 return
-            self._executor.repeat(self._log.recording.take())
+            step = self._log.recording.take()
+            if self.watch is not None:
+                self.watch(step)
+            self._executor.repeat(step)
         if self.following or self._log.end == self._ends_at:
             return
         if self._ends_at is not None:

@@ -20,6 +20,7 @@ from clonos.protocol.recovery.causal.retrieval import Recovered
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.lease import HostLease
 from clonos.sim.checkpoint import Snapshot, Snapshots
+from clonos.sim.checks.archive import Archived
 from clonos.sim.checks.dependency_vectors import DependencyVectors
 from clonos.sim.checks.detection import Detection
 from clonos.sim.checks.effects import Effects
@@ -78,6 +79,7 @@ class Checks:
         self.detection = Detection(world)
         self.oracle = Oracle(world)
         self.rollbacks = Rollbacks(world)
+        self.archived = Archived(world)
         self.ingestion = Ingestion(world.plan)
         self.event_time = EventTime(world)
         self.vectors = DependencyVectors(world)
@@ -332,4 +334,7 @@ class Checks:
         return self.oracle.shown == self.oracle.due
 
     def at_the_end(self) -> None:
-        self.oracle.at_the_end(complete=self._world.outcome == "exact")
+        is_complete = self._world.outcome == "exact"
+        self.oracle.at_the_end(complete=is_complete)
+        if is_complete and self._world.plan.archives:
+            self.archived.at_the_end()

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Final, TypeAlias
 
+from clonos.sim.dimensions.archives import archives
 from clonos.sim.dimensions.batches import batches
 from clonos.sim.dimensions.calls_at_once import calls_at_once
 from clonos.sim.dimensions.clocks import clocks
@@ -57,6 +58,7 @@ DIMENSIONS: Final[dict[str, Dimension]] = {
     "several sinks": several_sinks,
     "moved sinks": moved_sinks,
     "calls at once": calls_at_once,
+    "archives": archives,
 }
 """By the name of its stream, in the order of application."""
 

@@ -26,7 +26,7 @@ from clonos.protocol.destination import NOWHERE
 from clonos.protocol.engine.instance import Bundle as Records, Emit, Instance, InstanceSnapshot, Row
 from clonos.protocol.engine.services import CausalServices
 from clonos.protocol.fence import LOWEST_FENCE, Fence, Generation
-from clonos.protocol.ids import Epoch, InstanceId, LogOffset, Origin, OutputNumber
+from clonos.protocol.ids import LOG_BEGIN, Epoch, InstanceId, LogOffset, Origin, OutputNumber
 from clonos.protocol.line.commit_record import CommitRecord
 from clonos.protocol.line.recovery_line import RecoveryLine, Resume as Resumption
 from clonos.protocol.line.snapshot_name import Since, SnapshotName
@@ -84,6 +84,7 @@ from clonos.wire.messages import (
 )
 from clonos_standby.cluster.spec import NodeSpec, QuerySpec
 from clonos_standby.replica import holders, snapshot_metadata as metadata
+from clonos_standby.replica.archivist import Archivist
 from clonos_standby.replica.batches import BlockLimits, BundleReader, EncodedRows, OutputWriter, SplitRows
 from clonos_standby.replica.connection import ConduitGone, Connection
 from clonos_standby.replica.dead_letters import Letters
@@ -157,6 +158,7 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
             damage_accepted=query.damage_accepted,
             others_keep_logs=node.policy.others_keep_logs,
         )
+        self._archivist = _archivist(query, node, self._origin)
         self._watchdog = Watchdog(query.settings.function_deadline)
         self._watchdog.on_event_timers = self._session.quarantine.timers_fire
 
@@ -201,6 +203,8 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
         self._reading = None
 
     def read(self, bundle: Bundle) -> Records:
+        if self._archivist is not None:
+            self._archivist.take(bundle, self._session.request.epoch)
         return self._reader.read(bundle, self._session.request.epoch)
 
     def look(self) -> None:
@@ -334,6 +338,8 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
             self._sent_log = SentFrames(self._state, lambda: self._session.acked_input)
         if not kind.repeats:
             self._kept_deltas = KeptDeltaRows(self._state)
+        if self._archivist is not None:
+            self._archivist.restored(LOG_BEGIN if snapshot is None else snapshot.log_offset)
         return snapshot
 
     def resume(self, found: Manifest, resume: Resumption) -> Steps:
@@ -541,6 +547,11 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
     ) -> PendingSnapshot:
         self._snapshot_began = time.monotonic()
         meta = metadata.encode(content, acked_input=covered)
+        if self._archivist is not None:
+            request = self._session.request
+            self._archivist.cut(request, content, is_end=name.final)
+            if name.final:
+                self._archivist.keep_state(request, self._state, meta)
         return self._snapshots.begin(
             self._state, meta, epoch=name.epoch, sequence=name.sequence, final=name.final
         )
@@ -557,12 +568,15 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
         self._snapshots.abandon(pending)
 
     def store_snapshot(self, pending: PendingSnapshot) -> Steps:
+        if self._archivist is not None:
+            self._archivist.write_due()
         self._snapshots.store(pending)
         self._note_snapshot()
         yield from ()
 
     def store_in_background(self, pending: PendingSnapshot) -> None:
-        self._upload = self._uploads.begin(self._snapshots, pending)
+        before = None if self._archivist is None else self._archivist.write_due
+        self._upload = self._uploads.begin(self._snapshots, pending, before)
 
     def await_stored(self) -> Steps:
         yield from ()
@@ -595,6 +609,8 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
 
     def write_log(self, deltas: Sequence[bytes], own: Segment | None) -> None:
         self._log.append(deltas, own)
+        if self._archivist is not None and own is not None:
+            self._archivist.record(*own)
 
     def sync_log(self) -> None:
         if not self._acts:
@@ -639,6 +655,14 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
     def encode(self, rows: list[Row]) -> EncodedRows | SplitRows:
         # What is repeated has fitted the schema once, and is seldom handed on again.
         return self._writer.encode(rows, lazily=self.live.state is RecoveryState.REPLAYING)
+
+
+def _archivist(query: QuerySpec, node: NodeSpec, origin: Origin) -> Archivist | None:
+    """Where the query has an archive."""
+    keep = query.settings.archive_keep
+    if not keep or not node.recovery.repeats:
+        return None
+    return Archivist(query.checkpoint, query.data, origin, query.nodes[node.number], keep)
 
 
 def _set_aside(state: str) -> str:

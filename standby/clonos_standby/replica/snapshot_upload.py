@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Callable
 from queue import SimpleQueue
 
 from clonos.storage.snapshots import PendingSnapshot, SnapshotStore
@@ -13,7 +14,11 @@ from clonos.storage.snapshots import PendingSnapshot, SnapshotStore
 class Upload:
     """A snapshot on its way to checkpoint storage."""
 
-    def __init__(self, store: SnapshotStore, pending: PendingSnapshot) -> None:
+    def __init__(
+        self, store: SnapshotStore, pending: PendingSnapshot, before: Callable[[], None] | None = None
+    ) -> None:
+        """`before` is what has to be durable before the snapshot is."""
+        self._before = before
         self._store = store
         self._pending = pending
         self._told = threading.Event()
@@ -23,6 +28,8 @@ class Upload:
     def carry_out(self) -> None:
         began = time.thread_time()
         try:
+            if self._before is not None:
+                self._before()
             self._store.store(self._pending)
         except Exception as error:  # the instance's thread raises it
             self.error = error
@@ -47,12 +54,14 @@ class Uploads:
         self._due: SimpleQueue[Upload] = SimpleQueue()
         self._thread: threading.Thread | None = None
 
-    def begin(self, store: SnapshotStore, pending: PendingSnapshot) -> Upload:
-        """It is stored from now on."""
+    def begin(
+        self, store: SnapshotStore, pending: PendingSnapshot, before: Callable[[], None] | None = None
+    ) -> Upload:
+        """It is stored from now on, `before` being done first."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="snapshots", daemon=True)
             self._thread.start()
-        upload = Upload(store, pending)
+        upload = Upload(store, pending, before)
         self._due.put(upload)
         return upload
 

@@ -195,3 +195,13 @@ class Coverage:
 
     def covers(self, start: LogOffset, end: LogOffset) -> bool:
         return start >= end or any(low <= start and end <= high for low, high in self._ranges)
+
+
+def contiguous(log: CausalLog, offset: LogOffset) -> bytes:
+    """What is known from an offset on, up to the first gap."""
+    found = b""
+    for start, data in log:
+        reached = offset + len(found)
+        if start <= reached < start + len(data):
+            found += data[reached - start :]
+    return found

@@ -1,0 +1,116 @@
+"""What an archive costs: rows a second and bytes a row, with it and without, and how long a row takes to explain.
+
+A log that is full before the query starts is drained in one epoch of real time by a chain of two keyed operators; the
+sides take turns in one session. Then, of the last archive, rows of the last operator are explained, and all of it is
+repeated (`clonos archive verify`).
+
+    python benchmarks/archive_cost.py [--rows 400000] [--rounds 3] [--explained 5]
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import hop_cost
+from sustained import count
+
+import clonos
+
+LENGTH = 2
+SIDES = {"without": "off", "with": "30 days"}
+
+
+def drain(spark: Any, log: Path, base: Path, rows: int, keep: str) -> float:
+    """Rows a second that the sink takes, from a fifth of them to nine tenths; the query has ended its epoch then."""
+    spark.conf.set("spark.clonos.archive.keep", keep)
+    try:
+        stream = hop_cost.keyed_rows(spark, log)
+        for at in range(LENGTH):
+            stream = stream.groupBy("ab"[at % 2]).process(count, hop_cost.ROW, name=f"op{at}", parallelism=2)
+        writer = stream.writeStream.to(clonos.sinks.jsonl(base / "out", durable=False))
+        query = (
+            writer.option("checkpointLocation", str(base / "checkpoint"))
+            .trigger(realTime="30 seconds")
+            .start()
+        )
+    finally:
+        spark.conf.unset("spark.clonos.archive.keep")
+    seen: list[tuple[float, int]] = []
+    while not seen or seen[-1][1] < rows:
+        query.awaitTermination(0.1)
+        replicas = query.causal_status()["replicas"]
+        taken = sum(each["records"] or 0 for each in replicas if each["node"] == LENGTH + 2)
+        if taken and (not seen or taken > seen[-1][1]):
+            seen.append((time.monotonic(), taken))
+    query.wait_for_epoch(0, 120)
+    query.stop()
+    (began, first), (ended, last) = (
+        next(one for one in seen if one[1] > rows / 5),
+        next(one for one in seen if one[1] > 0.9 * rows),
+    )
+    return (last - first) / (ended - began)
+
+
+def size_of(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def command(*arguments: str) -> float:
+    """How long a command of ours takes that has to end well."""
+    began = time.monotonic()
+    subprocess.run([sys.executable, "-m", "clonos.cli", *arguments], check=True, stdout=subprocess.DEVNULL)
+    return time.monotonic() - began
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rows", type=int, default=400_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--explained", type=int, default=5, help="rows, each in a process of its own")
+    options = parser.parse_args()
+    from clonos.tools.bench.side import session
+
+    spark = session(24)
+    rates: dict[str, list[float]] = {side: [] for side in SIDES}
+    with tempfile.TemporaryDirectory(prefix="clonos-bench-") as folder:
+        log = Path(folder, "log")
+        hop_cost.fill(log, options.rows)
+        for number in range(options.rounds):
+            for side in sorted(SIDES, reverse=number % 2 == 1):
+                base = Path(folder, f"{side}-{number}")
+                rates[side].append(drain(spark, log, base, options.rows, SIDES[side]))
+                print(f"round {number}: {side} {rates[side][-1]:,.0f} rows/s", flush=True)
+        spark.stop()
+        archived = Path(folder, f"with-{options.rounds - 1}", "checkpoint")
+        archive, size = archived / "clonos" / "archive", size_of(log)
+        print(f"input {size / options.rows:.0f} B/row as the source has it")
+        for part in ("segments", "state"):
+            print(
+                f"{part} {size_of(archive / part) / options.rows:.1f} B/row, of {LENGTH} operators together"
+            )
+        draw = random.Random(1)
+        rows = [
+            f"{LENGTH + 1}-{draw.randrange(2)}-{draw.randrange(1, options.rows // 3)}"
+            for _ in range(options.explained)
+        ]
+        times = [command("explain", str(archived), row) for row in rows]
+        print(f"explaining a row: {statistics.median(times):.1f} s [{min(times):.1f} .. {max(times):.1f}]")
+        print(f"repeating all of it: {command('archive', 'verify', str(archived)):.1f} s")
+    ratio = statistics.median(a / b for a, b in zip(rates["with"], rates["without"], strict=True))
+    for side, found in rates.items():
+        print(f"{side:>8} {statistics.median(found):9,.0f} rows/s [{min(found):,.0f} .. {max(found):,.0f}]")
+    print(f"with / without {ratio:.2f}")
+
+
+if __name__ == "__main__":
+    main()

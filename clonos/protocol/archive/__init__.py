@@ -1,0 +1,1 @@
+"""What is kept of epochs that are over, so that what instances did in them can be repeated later."""

@@ -1,0 +1,118 @@
+"""An episode: what one instance did in one epoch, put together from the segments that its processes left.
+
+The log says how many records of each channel were consumed, so it also says whether the archive has all of them. What
+is lacking is said, and never made up.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from clonos.protocol.archive.archive_segment import ArchiveSegment, EpochEnded
+from clonos.protocol.ids import Epoch, LogOffset, Origin
+from clonos.protocol.recovery.causal.causal_log import CausalLog, contiguous
+from clonos.protocol.recovery.causal.determinant import Kind
+from clonos.protocol.recovery.causal.determinant_codec import decode_steps
+
+_NOTHING: Final[Mapping[int, int]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """Of an epoch that ended, with all that was recorded in it."""
+
+    origin: Origin
+    epoch: Epoch
+    realtime: bool
+    program: str
+    log_start: LogOffset
+    log: bytes
+    ended: EpochEnded
+    blocks: tuple[bytes, ...]
+    written_at: int  # when its last segment was
+
+
+@dataclass(frozen=True, slots=True)
+class Lacking:
+    """Why there is no episode. `is_open`: the epoch has not ended, as far as the archive has it."""
+
+    why: str
+    is_open: bool = False
+
+
+def put_together(segments: Sequence[ArchiveSegment]) -> Episode | Lacking:
+    """Of one instance and epoch. What the last process that ended the epoch says counts: Spark may have run it before,
+    with other input where it had lost which that was."""
+    ends = [each for each in segments if each.ended is not None]
+    if not ends:
+        return Lacking("it has not ended, as far as the archive has it", is_open=True)
+    last = max(ends, key=lambda each: (each.fence, each.number))
+    assert last.ended is not None
+    log = CausalLog()
+    for fence in sorted({each.fence for each in segments}, reverse=True):
+        # Of what an earlier process has recorded that counts which it shares with those behind it.
+        own = sorted((each for each in segments if each.fence == fence), key=lambda each: each.number)
+        log.merge_agreeing((each.log_start, each.log) for each in own)
+    data = contiguous(log, last.epoch_start)
+    whole = last.ended.log_end - last.epoch_start
+    if len(data) < whole:
+        reached = last.epoch_start + len(data)
+        return Lacking(f"its log is not all there: what was recorded behind log offset {reached} is missing")
+    return Episode(
+        last.origin,
+        last.epoch,
+        last.realtime,
+        last.program,
+        last.epoch_start,
+        data[:whole],
+        last.ended,
+        tuple(block for each in sorted(segments, key=_in_time) for block in each.blocks),
+        last.written_at,
+    )
+
+
+def _in_time(segment: ArchiveSegment) -> tuple[int, int]:
+    return segment.fence, segment.number
+
+
+def consumed(log: bytes, start: LogOffset) -> Counter[int]:
+    """By channel, how many records the steps of a log consume."""
+    found: Counter[int] = Counter()
+    for step in decode_steps(log, start):
+        if step.kind is Kind.ORDER:
+            for channel, count in step.consumed:
+                found[channel] += count
+    return found
+
+
+class ArchivedInput:
+    """Which of the archived records count, epoch by epoch: each once, in the order of its channel. A process that takes
+    another's place is sent again what has come since its checkpoint. Where Spark had lost which records an epoch was to
+    have, and it came out shorter, records of it wait for the next one, as they did then."""
+
+    def __init__(self, reached: Mapping[int, int] = _NOTHING, waiting: Iterable[int] = ()) -> None:
+        """Behind a state: how far each channel had come, and the channels of the records that waited."""
+        self._reached = dict(reached)
+        self._waiting = Counter(waiting)
+
+    def takes(self, channel: int, position: int) -> bool:
+        """Whether a record has not been there before, of which those before it on its channel have been asked for."""
+        if channel in self._reached and position <= self._reached[channel]:
+            return False
+        self._reached[channel] = position
+        self._waiting[channel] += 1
+        return True
+
+    def lacks(self, episode: Episode) -> Lacking | None:
+        """Whether all is there that the episode consumed, when what is archived of it has been asked for."""
+        missing = 0
+        for channel, count in consumed(episode.log, episode.log_start).items():
+            missing += max(0, count - self._waiting[channel])
+            self._waiting[channel] -= count
+        if missing:
+            return Lacking(f"{missing} of the records that it consumed are not in the archive")
+        return None

@@ -1,0 +1,102 @@
+"""What an instance leaves in the archive, and when: one segment or more for each checkpoint, with what has come and was
+recorded since the one before.
+
+They are written before the checkpoint is durable. A process that begins at a checkpoint leaves what comes behind it;
+what the lost one had not left comes again, since the conduit has not forgotten it. A standby takes the same input, and
+cuts nothing until it has taken over: what it leaves begins where it did.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from clonos.protocol.archive.archive_segment import ArchiveSegment, EpochEnded
+from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
+from clonos.protocol.ids import LOG_BEGIN, NO_EPOCH, Epoch, LogOffset, Origin
+from clonos.protocol.recovery.causal.causal_log import CausalLog, contiguous, pieces_from
+from clonos.protocol.roles.attach_request import AttachRequest
+
+
+class InputSpool(ABC):
+    """Input that no segment has yet, in order."""
+
+    @abstractmethod
+    def put(self, block: bytes) -> None: ...
+
+    @abstractmethod
+    def take(self) -> Sequence[Sequence[bytes]]:
+        """All of it, in pieces of a segment each; one at least. It is empty behind that."""
+
+    @abstractmethod
+    def clear(self) -> None: ...
+
+
+class SegmentCutter:
+    """See the module. `program` says which one runs the instance."""
+
+    def __init__(self, origin: Origin, program: str, spool: InputSpool) -> None:
+        self._origin = origin
+        self._program = program
+        self._spool = spool
+        self._epoch = NO_EPOCH
+        self._log_upto = LOG_BEGIN
+        self._log = CausalLog()
+        self._number = 0
+
+    def restored(self, log_offset: LogOffset) -> None:
+        """The instance begins here; what was before, other processes have left."""
+        self._log_upto = log_offset
+        self._log = CausalLog()
+        self._spool.clear()
+
+    def record(self, start: LogOffset, data: bytes) -> None:
+        """A piece of the instance's log is saved. The log need not be shared, so no other part of it may hold it."""
+        self._log.merge(start, data)
+
+    def take(self, epoch: Epoch, block: bytes) -> None:
+        """Input has come."""
+        if epoch != self._epoch:
+            self._epoch = epoch
+            self._spool.clear()  # of an epoch that was given up
+        self._spool.put(block)
+
+    def cut(
+        self,
+        request: AttachRequest,
+        content: InstanceSnapshot,
+        *,
+        written_at: int,
+        is_end: bool,
+    ) -> list[ArchiveSegment]:
+        """A checkpoint has been begun with `content`. The last one says that the epoch ended, if it did."""
+        if request.epoch != self._epoch:
+            self._spool.clear()
+        log = contiguous(self._log, self._log_upto)[: content.log_offset - self._log_upto]
+        self._log_upto = content.log_offset
+        later = pieces_from(self._log, content.log_offset)  # that are saved, and are repeated later
+        self._log = CausalLog()
+        for piece in later:
+            self._log.merge(*piece)
+        pieces = self._spool.take()
+        found = []
+        for at, blocks in enumerate(pieces, 1):
+            is_last = at == len(pieces)
+            found.append(
+                ArchiveSegment(
+                    origin=self._origin,
+                    epoch=request.epoch,
+                    fence=request.fence,
+                    number=self._number,
+                    written_at=written_at,
+                    realtime=request.realtime,
+                    program=self._program,
+                    epoch_start=content.epoch_log_offset,
+                    log_start=LogOffset(content.log_offset - len(log)),
+                    log=log if is_last else b"",
+                    blocks=blocks,
+                    ended=EpochEnded(content.log_offset, content.emitted) if is_end and is_last else None,
+                )
+            )
+            self._number += 1
+        return found

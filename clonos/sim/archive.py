@@ -1,0 +1,80 @@
+"""What instances leave in the archive, simulated: a block is the channels and positions of records."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from clonos.protocol.archive.archive_segment import ArchiveSegment
+from clonos.protocol.archive.segment_cutter import InputSpool, SegmentCutter
+from clonos.protocol.frontier import numbers_of
+from clonos.protocol.ids import LogOffset, Origin
+from clonos.protocol.ports import Bundle
+from clonos.protocol.roles.attach_request import AttachRequest
+
+if TYPE_CHECKING:
+    from clonos.sim.checkpoint import Snapshot
+    from clonos.sim.world import World
+
+_IN_SEGMENT = 3
+"""Blocks."""
+
+
+class Spool(InputSpool):
+    """In memory."""
+
+    def __init__(self) -> None:
+        self._blocks: list[bytes] = []
+
+    def put(self, block: bytes) -> None:
+        self._blocks.append(block)
+
+    def take(self) -> list[list[bytes]]:
+        blocks, self._blocks = self._blocks, []
+        return [blocks[at : at + _IN_SEGMENT] for at in range(0, len(blocks), _IN_SEGMENT)] or [[]]
+
+    def clear(self) -> None:
+        self._blocks = []
+
+
+class Archivist:
+    """Of one instance in one process; nothing is left where it is not on."""
+
+    def __init__(self, world: World, origin: Origin, *, is_on: bool) -> None:
+        self._world = world
+        self._origin = origin
+        self._is_on = is_on
+        self.cutter = SegmentCutter(origin, "program", Spool())
+        self._due: list[ArchiveSegment] = []
+
+    def restored(self, log_offset: LogOffset) -> None:
+        self.cutter.restored(log_offset)
+
+    def record(self, start: LogOffset, data: bytes) -> None:
+        if self._is_on:
+            self.cutter.record(start, data)
+
+    def take(self, request: AttachRequest, records: Bundle) -> None:
+        if self._is_on and records.rows:
+            self.cutter.take(request.epoch, _block_of(records))
+
+    def cut(self, request: AttachRequest, snapshot: Snapshot) -> None:
+        """What is due before the snapshot is stored."""
+        if self._is_on:
+            now, is_end = self._world.kernel.now, snapshot.name.final
+            self._due += self.cutter.cut(request, snapshot.instance, written_at=now, is_end=is_end)
+            self._world.checks.archived.takes_snapshot(self._origin, snapshot)
+
+    def write_due(self) -> None:
+        due, self._due = self._due, []
+        self._world.checkpoint.archive.setdefault(self._origin, []).extend(due)
+
+
+def _block_of(records: Bundle) -> bytes:
+    return pickle.dumps(list(zip(numbers_of(records.channels), numbers_of(records.positions), strict=True)))
+
+
+def identities(blocks: tuple[bytes, ...]) -> Iterator[tuple[int, int]]:
+    for block in blocks:
+        yield from pickle.loads(block)

@@ -1,0 +1,195 @@
+"""The archive of a query in its checkpoint: segments of what instances did, their state now and then, and programs.
+
+    <checkpoint>/clonos/archive/segments/<node>/<instance>/<epoch>-<written at>-<fence>-<number>.segment
+    <checkpoint>/clonos/archive/state/<node>/<instance>/                            as `storage.snapshots` has it
+    <checkpoint>/clonos/archive/programs/<sha256>.program
+
+A segment:
+
+    "CLAS" | sealed payload: u8 1, u32 CRC-32, u32 length of the head | head, as `values` encodes it | blocks
+
+The blocks, each behind its length (u32), are compressed together (Zstandard, by Arrow). A program is what replicas are
+told of an operator, with the user's function in it, pickled as Spark ships functions, behind "CLAP" and a seal.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+
+from clonos.errors import LogCorrupt, StateError
+from clonos.protocol.archive.archive_segment import ArchiveSegment, EpochEnded
+from clonos.protocol.fence import Fence
+from clonos.protocol.ids import Epoch, LogOffset, Origin, OutputNumber
+from clonos.storage.folder import Folder, resolve
+from clonos.values import state_codec as values
+from clonos.values.sealed_value import seal, unseal
+
+FOLDER: Final = "clonos/archive"
+SEGMENT_MAGIC: Final = b"CLAS"
+PROGRAM_MAGIC: Final = b"CLAP"
+_VERSION: Final = 1
+_CODEC: Final = "zstd"
+_LENGTH: Final = struct.Struct("<I")
+_NAME: Final = re.compile(r"(\d{20})-(\d{20})-([0-9a-f]{32})-(\d{8})\.segment")
+_SUFFIX: Final = ".program"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SegmentName:
+    """Its file's, by which the segments of an instance are in the order of epochs, and in each in that of time."""
+
+    epoch: Epoch
+    written_at: int  # microseconds since 1970
+    fence: Fence
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.epoch:020d}-{self.written_at:020d}-{Fence(self.fence).text}-{self.number:08d}.segment"
+
+    @classmethod
+    def parse(cls, text: str) -> SegmentName | None:
+        found = _NAME.fullmatch(text)
+        if found is None:
+            return None
+        epoch, at, fence, number = found.groups()
+        return cls(Epoch(int(epoch)), int(at), Fence(int(fence, 16)), int(number))
+
+
+def encode_segment(segment: ArchiveSegment) -> bytes:
+    body = b"".join(part for block in segment.blocks for part in (_LENGTH.pack(len(block)), block))
+    head = values.encode(
+        {
+            "version": _VERSION,
+            "origin": [segment.origin.node, segment.origin.instance],
+            "epoch": segment.epoch,
+            "fence": Fence(segment.fence).text,
+            "number": segment.number,
+            "written_at": segment.written_at,
+            "realtime": segment.realtime,
+            "program": segment.program,
+            "epoch_start": segment.epoch_start,
+            "log_start": segment.log_start,
+            "log": segment.log,
+            "ended": None if segment.ended is None else [segment.ended.log_end, segment.ended.emitted_output],
+            "blocks": len(segment.blocks),
+            "bytes": len(body),
+        }
+    )
+    packed = pa.compress(body, codec=_CODEC, asbytes=True) if body else b""
+    return SEGMENT_MAGIC + seal(_LENGTH.pack(len(head)) + head + packed, SEGMENT_MAGIC)
+
+
+def decode_segment(raw: bytes, where: str) -> ArchiveSegment:
+    """Raises LogCorrupt."""
+    if raw[: len(SEGMENT_MAGIC)] != SEGMENT_MAGIC:
+        raise LogCorrupt(f"{where} does not begin as a segment of an archive does")
+    payload = unseal(raw[len(SEGMENT_MAGIC) :], SEGMENT_MAGIC, what=where, corrupt=LogCorrupt)
+    try:
+        (length,) = _LENGTH.unpack_from(payload)
+        said: dict[str, Any] = values.decode(payload[_LENGTH.size : _LENGTH.size + length])
+        if said["version"] != _VERSION:
+            raise LogCorrupt(f"{where} has version {said['version']}; this library reads {_VERSION}")
+        packed = payload[_LENGTH.size + length :]
+        body = pa.decompress(packed, said["bytes"], codec=_CODEC, asbytes=True) if packed else b""
+        ended = said["ended"]
+        node, instance = said["origin"]
+        return ArchiveSegment(
+            origin=Origin.of(node, instance),
+            epoch=Epoch(said["epoch"]),
+            fence=Fence(int(said["fence"], 16)),
+            number=said["number"],
+            written_at=said["written_at"],
+            realtime=said["realtime"],
+            program=said["program"],
+            epoch_start=LogOffset(said["epoch_start"]),
+            log_start=LogOffset(said["log_start"]),
+            log=said["log"],
+            blocks=_blocks(body, said["blocks"]),
+            ended=None if ended is None else EpochEnded(LogOffset(ended[0]), OutputNumber(ended[1])),
+        )
+    except (KeyError, TypeError, ValueError, struct.error, pa.ArrowException, OSError, StateError) as error:
+        raise LogCorrupt(f"{where} cannot be read: {error}") from error
+
+
+def _blocks(body: bytes, count: int) -> tuple[bytes, ...]:
+    found, at = [], 0
+    for _ in range(count):
+        (length,) = _LENGTH.unpack_from(body, at)
+        at += _LENGTH.size
+        if at + length > len(body):
+            raise ValueError(f"a block of {length} bytes is cut off")
+        found.append(body[at : at + length])
+        at += length
+    return tuple(found)
+
+
+class Archive:
+    """See the module. For one writer for each instance, and any readers."""
+
+    def __init__(self, checkpoint: str, *, tag: str = "archive") -> None:
+        filesystem, root = resolve(checkpoint)
+        self._root = f"{root.rstrip('/')}/{FOLDER}"
+        self._folder = Folder(filesystem, self._root, tag=tag)
+        self._checkpoint = checkpoint.rstrip("/")
+
+    def state_root(self, origin: Origin) -> str:
+        """Where the archived states of an instance are, for `storage.snapshots.SnapshotStore`."""
+        return f"{self._checkpoint}/{FOLDER}/state/{origin.node}/{origin.instance}"
+
+    # segments
+
+    def write(self, segment: ArchiveSegment) -> int:
+        """Make it durable; its bytes."""
+        raw = encode_segment(segment)
+        name = SegmentName(segment.epoch, segment.written_at, segment.fence, segment.number)
+        self._folder.write(f"{_place(segment.origin)}/{name}", raw)
+        return len(raw)
+
+    def names(self, origin: Origin) -> dict[SegmentName, int]:
+        """The segments of an instance in order, with their bytes."""
+        sizes = self._folder.sizes(_place(origin))
+        return {name: sizes[str(name)] for name in sorted(filter(None, map(SegmentName.parse, sizes)))}
+
+    def read(self, origin: Origin, names: Sequence[SegmentName]) -> Iterator[ArchiveSegment]:
+        """Those of them that are still there. Raises LogCorrupt."""
+        for name in names:
+            path = f"{_place(origin)}/{name}"
+            try:
+                raw = self._folder.read(path)
+            except FileNotFoundError:
+                continue
+            yield decode_segment(raw, self._folder.path(path))
+
+    def drop(self, origin: Origin, names: Sequence[SegmentName]) -> None:
+        for name in names:
+            self._folder.delete(f"{_place(origin)}/{name}")
+
+    # programs
+
+    def has_program(self, digest: str) -> bool:
+        return f"{digest}{_SUFFIX}" in self._folder.sizes("programs")
+
+    def write_program(self, digest: str, raw: bytes) -> None:
+        self._folder.write(f"programs/{digest}{_SUFFIX}", PROGRAM_MAGIC + seal(raw, PROGRAM_MAGIC))
+
+    def program(self, digest: str) -> bytes | None:
+        """None where it is not there. Raises LogCorrupt."""
+        path = f"programs/{digest}{_SUFFIX}"
+        try:
+            raw = self._folder.read(path)
+        except FileNotFoundError:
+            return None
+        where = self._folder.path(path)
+        if raw[: len(PROGRAM_MAGIC)] != PROGRAM_MAGIC:
+            raise LogCorrupt(f"{where} does not begin as a program of an archive does")
+        return unseal(raw[len(PROGRAM_MAGIC) :], PROGRAM_MAGIC, what=where, corrupt=LogCorrupt)
+
+
+def _place(origin: Origin) -> str:
+    return f"segments/{origin.node}/{origin.instance}"

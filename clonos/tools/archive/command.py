@@ -1,0 +1,130 @@
+"""The command `clonos archive`: what is kept, and whether it can be repeated."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from clonos.errors import ClonosError, ConfigurationError
+from clonos.operators.intercept.install import install
+from clonos.protocol.archive.episode import Lacking
+from clonos.protocol.ids import Epoch
+from clonos.tools.archive.reading import ArchivedInstance, ArchivedQuery, find_users_modules
+from clonos.tools.log.readable import moment
+from clonos.tools.status.text import table
+
+_HEAD = ("operator", "instance", "epochs", "from", "to", "segments", "bytes", "states at the end of")
+_FEW = 4
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of `clonos archive`."""
+    parts = parser.add_subparsers(metavar="what", required=True, dest="what")
+    listed = parts.add_parser("list", help="which epochs of which instances there are")
+    verify = parts.add_parser("verify", help="repeat them, and compare with what was recorded")
+    for each in (listed, verify):
+        each.add_argument("checkpoint", help="the query's checkpointLocation")
+        each.add_argument("--operator", help="of this one alone")
+        each.add_argument("--json", action="store_true", help="one JSON object")
+    verify.add_argument("--instance", type=int, help="this one alone")
+    verify.add_argument(
+        "--epoch", type=int, help="this one, and what has to be repeated before it; all unless said"
+    )
+
+
+def _epoch(text: str) -> Epoch:
+    return Epoch(int(text))
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print it; 1 where something cannot be repeated."""
+    query = ArchivedQuery(arguments.checkpoint)
+    instances = query.instances(arguments.operator)
+    if not any(each.segments for each in instances):
+        raise ConfigurationError(
+            f"{query.checkpoint.location} has no archive",
+            hint="Start the query with spark.clonos.archive.keep, as in 30 days",
+        )
+    if arguments.what == "list":
+        said = [_listed(each) for each in instances]
+        print(json.dumps(said, indent=1) if arguments.json else "\n".join(table(_HEAD, map(_row, said))))
+        return 0
+    if query.intercept:
+        install()  # before the modules of functions are loaded
+    find_users_modules()
+    chosen = [each for each in instances if arguments.instance in (None, each.origin.instance)]
+    results = []
+    for each in chosen:
+        for result in _verified(query, each, arguments.epoch):
+            results.append(result)
+            if not arguments.json:
+                print(_line(result), flush=True)
+    if arguments.json:
+        print(json.dumps(results, indent=1))
+    return 0 if results and all(result["repeated"] for result in results) else 1
+
+
+def _listed(instance: ArchivedInstance) -> dict[str, Any]:
+    times = [name.written_at for name in instance.segments]
+    return {
+        "operator": instance.operator,
+        "instance": instance.origin.instance,
+        "epochs": [min(instance.epochs), max(instance.epochs)] if times else [],
+        "from": moment(min(times)) if times else None,
+        "to": moment(max(times)) if times else None,
+        "segments": len(times),
+        "bytes": instance.bytes,
+        "states": instance.state_epochs,
+    }
+
+
+def _row(said: dict[str, Any]) -> list[str]:
+    epochs, states = said["epochs"], [str(each) for each in said["states"]]
+    shown = states if len(states) <= _FEW else [*states[:2], "...", states[-1]]
+    return [
+        said["operator"],
+        str(said["instance"]),
+        f"{epochs[0]}..{epochs[1]}" if epochs else "-",
+        said["from"] or "-",
+        said["to"] or "-",
+        str(said["segments"]),
+        f"{said['bytes']:,}",
+        ", ".join(shown) or "-",
+    ]
+
+
+def _verified(
+    query: ArchivedQuery, instance: ArchivedInstance, epoch: Epoch | None
+) -> Iterator[dict[str, Any]]:
+    """Epoch by epoch. What is at the end of the archive, and has not ended, is not asked for."""
+    head = {"operator": instance.operator, "instance": instance.origin.instance}
+    upto = epoch if epoch is not None else instance.last_ended
+    if upto is None or upto not in instance.epochs:
+        which = "no epoch that has ended" if upto is None else f"epoch {upto}"
+        yield {**head, "repeated": False, "why": f"{which} is in the archive"}
+        return
+    before = 0
+    with tempfile.TemporaryDirectory(prefix="clonos-desk-") as folder:
+        desk = query.desk(instance, Path(folder, "desk"))
+        try:
+            for found in instance.repeated(upto, desk, from_first=epoch is None):
+                if isinstance(found, Lacking):
+                    yield {**head, "repeated": False, "why": found.why}
+                else:
+                    yield {**head, "epoch": found.epoch, "repeated": True, "records": desk.records - before}
+                    before = desk.records
+        except ClonosError as error:
+            yield {**head, "repeated": False, "why": f"{type(error).__name__}: {error}"}
+        finally:
+            desk.close()
+
+
+def _line(result: dict[str, Any]) -> str:
+    place = f"{result['operator']}[{result['instance']}]"
+    if result["repeated"]:
+        return f"{place} epoch {result['epoch']}: {result['records']:,} records, repeated to the byte"
+    return f"{place}: CANNOT BE REPEATED: {result['why']}"

@@ -1,0 +1,211 @@
+"""A desk: it repeats what one instance did in archived epochs, in this process, without Spark.
+
+The instance is production's (`clonos.protocol.engine.instance`), with its state in RocksDB and the user's function. It
+is given the input as it came, and follows what was recorded, as a standby does: the clock that it reads, what it draws,
+in which order records came, and what was answered to its calls, are those of then. It never goes beyond what was
+recorded, so nothing is asked of the outside, and no effect is performed. Its log has to equal the recorded one to the
+byte, and with it the digest of all rows that it sent: where it does not, DivergenceError says so.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from clonos.errors import DivergenceError
+from clonos.operators.intercept.operator import InterceptedOperator
+from clonos.protocol.archive.episode import ArchivedInput, Episode, Lacking
+from clonos.protocol.engine.instance import Bundle as Records, Emit, Instance, Persist, Row
+from clonos.protocol.engine.services import CausalServices
+from clonos.protocol.fence import Fence
+from clonos.protocol.frontier import numbers_of
+from clonos.protocol.ids import NO_EPOCH, LogOffset, Origin
+from clonos.protocol.recovery.causal.replayer import HINT
+from clonos.protocol.versions.programs import Programs
+from clonos.protocol.versions.upgrade import Schedule
+from clonos.storage.keyed_state import KeyedState
+from clonos.storage.manifest import Manifest
+from clonos.storage.snapshots import SnapshotStore
+from clonos.storage.timers import EVENT_TIME, PROCESSING_TIME, TimerQueue
+from clonos.tools.archive.tracing import TracedOperator, Tracer, traced_services
+from clonos.wire.block import parse_block
+from clonos.wire.messages import Bundle
+from clonos_standby.cluster.spec import NodeSpec
+from clonos_standby.replica import snapshot_metadata
+from clonos_standby.replica.batches import BundleReader, EncodedRows, OutputWriter, SplitRows
+from clonos_standby.replica.instance_config import instance_config
+from clonos_standby.replica.outcomes import Outcomes
+
+_ROWS_AT_ONCE: Final = 4096
+_FENCE: Final = Fence(1)  # of the desk's own states
+
+
+class Desk:
+    """See the module. `folder` is its own."""
+
+    def __init__(
+        self, origin: Origin, folder: Path, *, intercept: bool = False, tracer: Tracer | None = None
+    ) -> None:
+        """A `tracer` looks on, and ends the repetition by RowIsMade."""
+        self._origin = origin
+        self._folder = folder
+        self._intercept = intercept
+        self._tracer = tracer
+        self._lives = 0
+        self._records = 0  # of earlier lives
+        self.epoch = NO_EPOCH  # the last that was repeated
+        self._node: NodeSpec | None = None
+        self._state: KeyedState | None = None
+        self._store = SnapshotStore(str(folder / "states"), fence=_FENCE, pending=str(folder / "pending"))
+        self._writer: OutputWriter
+        self._reader: BundleReader
+        self._operator: Programs
+        self._services: CausalServices
+        self._instance: Instance
+        self._input = ArchivedInput()
+
+    def begin(self, node: NodeSpec, state: Manifest | None, states: SnapshotStore) -> LogOffset:
+        """At an archived state, or at the beginning of the query; the log offset there."""
+        self._build(node, state, states)
+        return self._instance.log_offset
+
+    def repeat(self, node: NodeSpec, episode: Episode) -> Lacking | None:
+        """What the instance did in an epoch, which begins where it stands; why not, where input is missing. Raises
+        DivergenceError, and what the function raises."""
+        if self._node is not node:
+            self._go_on_as(node)
+        instance = self._instance
+        instance.open_epoch(episode.epoch, realtime=episode.realtime)
+        instance.follow(episode.log_start, episode.log)
+        for bundle in _bundles(episode.blocks):
+            instance.take(self._not_had(self._reader.read(bundle, episode.epoch)))
+        if (lacking := self._input.lacks(episode)) is not None:
+            return lacking
+        instance.end_epoch()
+        if instance.log_offset != episode.ended.log_end:
+            raise DivergenceError(
+                f"the replay of epoch {episode.epoch} ends at log offset {instance.log_offset}, and the epoch ended at "
+                f"{episode.ended.log_end}",
+                where=self._services.where(None),
+                hint=HINT,
+            )
+        instance.truncate({self._origin: instance.log_offset})
+        self.epoch = episode.epoch
+        return None
+
+    @property
+    def records(self) -> int:
+        """That were repeated so far."""
+        return self._records + self._instance.processed
+
+    def states(self) -> Iterator[tuple[bytes, Any]]:
+        """Every entry of the keyed state, by its key in bytes."""
+        assert self._state is not None
+        self._state.flush()
+        yield from self._state.scan(b"")
+
+    def close(self) -> None:
+        if self._state is not None:
+            self._operator.close()
+            self._state.close()
+            self._state = None
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _not_had(self, records: Records) -> Records:
+        channels, positions = numbers_of(records.channels), numbers_of(records.positions)
+        kept = [at for at, one in enumerate(zip(channels, positions, strict=True)) if self._input.takes(*one)]
+        if len(kept) == len(channels):
+            return records
+        return Records(
+            [channels[at] for at in kept], [positions[at] for at in kept], [records.rows[at] for at in kept]
+        )
+
+    # ---------------------------------------------------------------- lives
+
+    def _go_on_as(self, node: NodeSpec) -> None:
+        """Another program has run the next epoch: what is there goes on with its functions."""
+        assert self._state is not None
+        meta = snapshot_metadata.encode(self._instance.snapshot())
+        pending = self._store.begin(self._state, meta, epoch=self.epoch, sequence=self._lives, final=True)
+        manifest = self._store.finish(pending)
+        self._records += self._instance.processed
+        self._operator.close()
+        self._state.close()
+        self._build(node, manifest, self._store)
+
+    def _build(self, node: NodeSpec, state: Manifest | None, states: SnapshotStore) -> None:
+        assert node.operator is not None
+        self._lives += 1
+        self._node = node
+        self._reader = BundleReader(node.input, node.zone, right=node.right)
+        read = [route.output for route in node.routes]
+        self._writer = OutputWriter(node.outputs, node.zone, node.name, self._origin, read=read)
+        path, snapshot = self._folder / f"state-{self._lives}", None
+        if state is not None:
+            states.restore(state, str(path))
+            snapshot = snapshot_metadata.decode(state.meta, self._reader.row_class)
+        self._state = KeyedState(str(path))
+        self._services = self._new_services(self._state)
+        schedule = node.schedule or Schedule.always(node.version)
+        self._operator = Programs(
+            node.name, schedule, node.version, {**node.previous, node.version: node.operator}
+        )
+        operator: Any = InterceptedOperator(self._operator) if self._intercept else self._operator
+        operator = operator if self._tracer is None else TracedOperator(operator, self._tracer)
+        operator.open(self._services)
+        config = instance_config(node, self._origin, self._operator, tells_folds=self._state.tells_folds)
+        self._instance = Instance(config, operator, self._services, self)
+        self._instance.restore(snapshot)
+        if snapshot is not None:
+            self._input = ArchivedInput(snapshot.covered, (channel for channel, _, _ in snapshot.pending))
+        self._instance.begin_following()
+        if self._tracer is not None:
+            self._tracer.made = lambda: self._instance.emitted_output
+            self._instance.watch_repeated(self._tracer.step_begins)
+
+    def _new_services(self, state: KeyedState) -> CausalServices:
+        if self._tracer is None:
+            return CausalServices(
+                state=state,
+                timers=TimerQueue(state, PROCESSING_TIME),
+                event_timers=TimerQueue(state, EVENT_TIME),
+                random=random.Random(),
+                outcomes=Outcomes(),
+            )
+        return traced_services(self._tracer, state, Outcomes())
+
+    # ------------------------------------------------- the instance's ports
+
+    def clock(self) -> int:
+        """Of nothing that is recorded."""
+        return 0
+
+    def entropy(self) -> int:
+        return 0
+
+    def encode(self, rows: list[Row]) -> EncodedRows | SplitRows:
+        return self._writer.encode(rows, lazily=True)
+
+    def persist(self, persist: Persist, *, durable: bool) -> None:
+        """It is in the archive."""
+
+    def flush_log(self, due: Sequence[Emit], log_start: LogOffset, log: bytes) -> None:
+        """Nothing new is done."""
+
+
+def _bundles(blocks: Sequence[bytes]) -> Iterator[Bundle]:
+    """In order, so many rows in each at most, if a block has no more."""
+    held: list[memoryview] = []
+    rows = 0
+    for raw in blocks:
+        count = parse_block(memoryview(raw)).count
+        if held and rows + count > _ROWS_AT_ONCE:
+            yield Bundle(1, rows, tuple(held))
+            held, rows = [], 0
+        held.append(memoryview(raw))
+        rows += count
+    if held:
+        yield Bundle(1, rows, tuple(held))

@@ -1,0 +1,157 @@
+"""Why a row says what it says: the call that made it, with its input, state, clock, draws and answers, and the same of
+each input record, back to the sources.
+
+Each operator's part is a repetition of its own, of the epoch in which the row was made, from the newest archived state
+before it (`desk`).
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+
+from clonos.errors import ClonosError, ConfigurationError
+from clonos.protocol.archive.episode import Lacking
+from clonos.protocol.ids import Epoch, InstanceId, NodeId, Origin, OutputNumber, channel_origin
+from clonos.protocol.side_output import OutputName, output_of
+from clonos.tools.archive.reading import ArchivedInstance, ArchivedQuery
+from clonos.tools.archive.tracing import Asked, RowIsMade, TracedCall, Tracer
+from clonos.tools.log.readable import key_said, moment
+
+_ID: Final = re.compile(
+    r"(?:(?P<query>[0-9a-f]{32})/)?(?:\d+-\d+/)?(?P<node>\d+)-(?P<instance>\d+)-(?P<number>\d+)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RowId:
+    """Which instance has made a row, and its number among those."""
+
+    origin: Origin
+    number: OutputNumber
+
+    @classmethod
+    def parse(cls, text: str, query: str) -> RowId:
+        """As sinks show it. Raises ConfigurationError."""
+        found = _ID.fullmatch(text.strip())
+        if found is None:
+            raise ConfigurationError(
+                f"{text!r} is no id of a row",
+                hint="It is what sinks call clonos_id: <query>/<node>-<instance>-<position>",
+            )
+        if found["query"] not in (None, query):
+            raise ConfigurationError(
+                f"the row is of query {found['query']}, and the checkpoint of query {query}",
+                hint="Name the checkpoint of the query that has shown it",
+            )
+        origin = Origin.of(NodeId(int(found["node"])), InstanceId(int(found["instance"])))
+        return cls(origin, OutputNumber(int(found["number"])))
+
+    def __str__(self) -> str:
+        return f"{self.origin.node}-{self.origin.instance}-{self.number}"
+
+
+def explain(query: ArchivedQuery, row: RowId, *, inputs: int = 10, depth: int = 64) -> dict[str, Any]:
+    """The row as a document; what cannot be had is said as `lacking`. Of each call at most so many `inputs` are
+    explained themselves, and operators up to `depth` away."""
+    instance = query.instance(row.origin)
+    if instance is None:
+        return {"id": str(row), "lacking": f"the query has no operator's instance {row.origin}"}
+    said: dict[str, Any] = {
+        "id": str(row),
+        "operator": instance.operator,
+        "instance": instance.origin.instance,
+    }
+    epoch = instance.made_in(row.number)
+    if epoch is None:
+        return {**said, "lacking": "its epoch is not in the archive, or has not ended"}
+    said["epoch"] = epoch
+    tracer = Tracer(row.number)
+    lacking = _repeat(query, instance, epoch, tracer)
+    if tracer.found is None:
+        return {**said, "lacking": lacking or f"nothing of epoch {epoch} made a row with this number"}
+    call = tracer.found
+    schemas = instance.schemas(epoch)
+    at = row.number - call.first
+    said |= {
+        "row": _row(call.outputs[at], schemas),
+        "processes": instance.processes(epoch),
+        "version": instance.version(epoch),
+        **_call(call, tracer),
+    }
+    said["inputs"] = []
+    for number, record in enumerate(call.inputs):
+        origin = channel_origin(record.channel)
+        one: dict[str, Any] = {"row": _record(record.row)}
+        sender = query.instance(origin)
+        if sender is None:
+            one |= {"source": query.source(origin), "position": record.position}
+        else:
+            one["id"] = str(RowId(origin, OutputNumber(record.position)))
+            if number < inputs and depth > 1:
+                made = RowId(origin, OutputNumber(record.position))
+                one["made_by"] = explain(query, made, inputs=inputs, depth=depth - 1)
+        said["inputs"].append(one)
+    return said
+
+
+def _repeat(query: ArchivedQuery, instance: ArchivedInstance, epoch: Epoch, tracer: Tracer) -> str | None:
+    """Up to the row; why not, where it is not made."""
+    with tempfile.TemporaryDirectory(prefix="clonos-desk-") as folder:
+        desk = query.desk(instance, Path(folder, "desk"), tracer)
+        try:
+            for found in instance.repeated(epoch, desk):
+                if isinstance(found, Lacking):
+                    return found.why
+        except RowIsMade:
+            return None
+        except ClonosError as error:
+            return f"{type(error).__name__}: {error}"
+        finally:
+            desk.close()
+    return None
+
+
+def _row(row: tuple[Any, ...], schemas: dict[OutputName, pa.Schema]) -> dict[str, Any]:
+    output = output_of(row)
+    return dict(zip(schemas[output].names, row, strict=True))
+
+
+def _record(row: Any) -> dict[str, Any]:
+    return dict(zip(row._fields, row, strict=True))
+
+
+def _call(call: TracedCall, tracer: Tracer) -> dict[str, Any]:
+    step = tracer.step
+    said: dict[str, Any] = {"made_by_a": call.form, "keys": [list(key) for key in call.keys]}
+    if call.form == "record":
+        said["rows_of_the_call"] = len(call.outputs)
+    if call.timers:
+        said["timers"] = [
+            {"name": name, "due": moment(due), "time": "event" if event else "processing"}
+            for due, name, event in call.timers
+        ]
+    if step is not None and step.fired_at:
+        said["fired_at"] = moment(step.fired_at)
+    if call.watermark is not None:
+        said["watermark"] = moment(call.watermark)
+    said["state"] = [
+        {"key": key_said(at), "before": call.before.get(at), "after": call.after.get(at)}
+        for at in sorted(call.before.keys() | call.after.keys())
+    ]
+    said["asked"] = [_asked(one) for one in call.asked]
+    return said
+
+
+def _asked(one: Asked) -> dict[str, Any]:
+    said: dict[str, Any] = {"kind": one.kind, "what": one.what}
+    if isinstance(one.given, Exception):
+        return {**said, "raised": f"{type(one.given).__name__}: {one.given}"}
+    if one.kind in ("clock", "timer"):
+        return {**said, "at": moment(one.given)}
+    return said if one.given is None and one.kind == "call" else {**said, "given": one.given}

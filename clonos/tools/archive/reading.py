@@ -1,0 +1,256 @@
+"""An archive as it is read: which instances, epochs and states it has, and episodes to repeat."""
+
+from __future__ import annotations
+
+import sys
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Final
+
+import cloudpickle
+import pyarrow as pa
+
+from clonos.errors import ConfigurationError, LogCorrupt, SnapshotCorrupt
+from clonos.protocol.archive.episode import Episode, Lacking, put_together
+from clonos.protocol.fence import LOWEST_FENCE, Fence
+from clonos.protocol.ids import LOG_BEGIN, NO_EPOCH, Epoch, LogOffset, NodeId, Origin, OutputNumber
+from clonos.protocol.side_output import OutputName
+from clonos.protocol.topology import NodeKind
+from clonos.spark.checkpoint import Checkpoint, checkpoint_at
+from clonos.spark.facts import INTERCEPT
+from clonos.storage.archive import Archive, SegmentName
+from clonos.storage.manifest import Manifest
+from clonos.storage.snapshots import SnapshotStore
+from clonos.tools.archive.desk import Desk
+from clonos.tools.archive.tracing import Tracer
+from clonos_standby.cluster.spec import NodeSpec
+
+_NEVER: Final = OutputNumber(1 << 63)
+"""More than any number of a row."""
+
+
+@dataclass
+class ArchivedInstance:
+    """What the archive has of one."""
+
+    operator: str
+    origin: Origin
+    archive: Archive
+    segments: dict[SegmentName, int]  # their bytes
+    states: SnapshotStore
+    _programs: dict[str, NodeSpec] = field(default_factory=dict)
+
+    @cached_property
+    def epochs(self) -> dict[Epoch, list[SegmentName]]:
+        found: dict[Epoch, list[SegmentName]] = {}
+        for name in self.segments:
+            found.setdefault(name.epoch, []).append(name)
+        return found
+
+    @cached_property
+    def state_epochs(self) -> list[Epoch]:
+        """At whose end there is a state, in order."""
+        return sorted({name.epoch for name in self.states.manifests()})
+
+    @property
+    def bytes(self) -> int:
+        return sum(self.segments.values())
+
+    def episode(self, epoch: Epoch) -> Episode | Lacking:
+        """What the instance did in an epoch."""
+        try:
+            return put_together(list(self.archive.read(self.origin, self.epochs.get(epoch, []))))
+        except LogCorrupt as error:
+            return Lacking(f"it is damaged: {error.message}")
+
+    def made_in(self, number: OutputNumber) -> Epoch | None:
+        """The epoch in which an output row was made; None where it has not ended, or is not in the archive."""
+        epochs = sorted(self.epochs)
+        at = bisect_left(epochs, number, key=self._emitted)
+        if at == len(epochs) or (at > 0 and self._emitted(epochs[at - 1]) >= number):
+            return None
+        return epochs[at]
+
+    def _emitted(self, epoch: Epoch) -> OutputNumber:
+        """The number of the last row up to the end of an epoch; of one that has not ended more than any."""
+        for name in reversed(self.epochs[epoch]):
+            for segment in self.archive.read(self.origin, [name]):
+                if segment.ended is not None:
+                    return segment.ended.emitted_output
+        return _NEVER
+
+    def state_before(self, epoch: Epoch) -> Manifest | None:
+        """The newest archived state that an epoch can be repeated from. Damaged ones are passed over."""
+        for before in reversed([each for each in self.state_epochs if each < epoch]):
+            try:
+                if (found := self.states.final(before)) is not None and found.epoch == before:
+                    return found
+            except SnapshotCorrupt:
+                continue
+        return None
+
+    def program(self, digest: str) -> NodeSpec | Lacking:
+        """What replicas were told of the operator, with the user's function in it."""
+        if digest in self._programs:
+            return self._programs[digest]
+        try:
+            raw = self.archive.program(digest)
+            if raw is None:
+                return Lacking(f"its program {digest[:12]} is not in the archive")
+            self._programs[digest] = cloudpickle.loads(raw)
+        except LogCorrupt as error:
+            return Lacking(error.message)
+        except (
+            Exception
+        ) as error:  # what the modules of the user's functions raise, or are not there any more
+            return Lacking(
+                f"its program {digest[:12]} cannot be loaded here: {type(error).__name__}: {error}"
+            )
+        return self._programs[digest]
+
+    @property
+    def last_ended(self) -> Epoch | None:
+        """The last epoch, but for one that is running."""
+        for epoch in sorted(self.epochs, reverse=True):
+            found = self.episode(epoch)
+            if isinstance(found, Episode) or not found.is_open:
+                return epoch
+        return None
+
+    def _first_state(self) -> Manifest | None:
+        """What all that is there can be repeated from; None where that is the beginning of the query."""
+        first = min(self.epochs, default=NO_EPOCH)
+        found = self.episode(first)
+        if isinstance(found, Episode) and found.log_start == LOG_BEGIN:
+            return None
+        return self.state_before(Epoch(min(self.state_epochs, default=first) + 1))
+
+    def processes(self, epoch: Epoch) -> list[dict[str, int]]:
+        """Which have run the epoch: of which start of the query, which task attempt, and how many were lost in it
+        before each."""
+        fences = sorted({Fence(name.fence) for name in self.epochs[epoch]})
+        return [
+            {"start": fence.generation, "attempt": fence.attempt - 1, "replacement": fence.replacement}
+            for fence in fences
+        ]
+
+    def _node(self, epoch: Epoch) -> NodeSpec:
+        episode = self.episode(epoch)
+        assert isinstance(episode, Episode)
+        node = self.program(episode.program)
+        assert isinstance(node, NodeSpec)
+        return node
+
+    def schemas(self, epoch: Epoch) -> dict[OutputName, pa.Schema]:
+        """Of the outputs, in an epoch that has been repeated."""
+        return self._node(epoch).outputs
+
+    def version(self, epoch: Epoch) -> str:
+        """Of the function, in an epoch that has been repeated."""
+        node = self._node(epoch)
+        return node.version if node.schedule is None else node.schedule.at(epoch)
+
+    def repeated(self, upto: Epoch, desk: Desk, *, from_first: bool = False) -> Iterator[Episode | Lacking]:
+        """At the desk, epoch by epoch up to one, from the newest state before it, or `from_first`: each that was
+        repeated, or why it cannot be, which is the last one. Raises DivergenceError."""
+        state = self._first_state() if from_first else self.state_before(upto)
+        behind = NO_EPOCH if state is None else state.epoch
+        reached: LogOffset | None = None
+        for epoch in [each for each in self.epochs if behind < each <= upto]:
+            episode = self.episode(epoch)
+            node = self.program(episode.program) if isinstance(episode, Episode) else episode
+            if isinstance(node, Lacking):
+                yield Lacking(f"epoch {epoch}: {node.why}")
+                return
+            assert isinstance(episode, Episode)
+            if reached is None:
+                if state is None and episode.log_start != LOG_BEGIN:
+                    yield Lacking(
+                        f"no state from before epoch {epoch} is in the archive: the query ran without it, or it was "
+                        "dropped"
+                    )
+                    return
+                reached = desk.begin(node, state, self.states)
+            if episode.log_start != reached:
+                yield Lacking(
+                    f"epoch {epoch} begins at log offset {episode.log_start}, and what is archived from before it ends "
+                    f"at {reached}: an epoch in between is missing, or the query gave its history up there"
+                )
+                return
+            if (lacking := desk.repeat(node, episode)) is not None:
+                yield Lacking(f"epoch {epoch}: {lacking.why}")
+                return
+            reached = episode.ended.log_end
+            yield episode
+
+
+class ArchivedQuery:
+    """The archive of a query."""
+
+    def __init__(self, location: str) -> None:
+        """Raises CheckpointMismatch where there is no causal query."""
+        self.checkpoint: Checkpoint = checkpoint_at(location)
+        self._program = self.checkpoint.history().bindings[-1].program
+        self.id = self.checkpoint.shape()[0]
+        self._archive = Archive(self.checkpoint.location)
+
+    @property
+    def intercept(self) -> bool:
+        """Whether functions' own clocks and random generators were recorded."""
+        return (self._program.settings or {}).get(INTERCEPT) == "true"
+
+    def instances(self, operator: str | None = None) -> list[ArchivedInstance]:
+        """Of all operators, or of one. Raises ConfigurationError where there is no such operator."""
+        nodes = [node for node in self._program.nodes if node.kind is NodeKind.OPERATOR]
+        if operator is not None and operator not in {node.name for node in nodes}:
+            raise ConfigurationError(
+                f"the query has no operator {operator!r}",
+                hint=f"It has {', '.join(repr(node.name) for node in nodes)}",
+            )
+        return [
+            self._instance(node.name, Origin.of(NodeId(node.number), number))
+            for node in nodes
+            if operator in (None, node.name)
+            for number in range(node.parallelism)
+        ]
+
+    def _instance(self, operator: str, origin: Origin) -> ArchivedInstance:
+        return ArchivedInstance(
+            operator,
+            origin,
+            self._archive,
+            self._archive.names(origin),
+            SnapshotStore(self._archive.state_root(origin), fence=LOWEST_FENCE, pending=None),
+        )
+
+    def desk(self, instance: ArchivedInstance, folder: Path, tracer: Tracer | None = None) -> Desk:
+        """A place to repeat what the instance did."""
+        return Desk(instance.origin, folder, intercept=self.intercept, tracer=tracer)
+
+    def instance(self, origin: Origin) -> ArchivedInstance | None:
+        """None where it is not one of an operator."""
+        for node in self._program.nodes:
+            if (
+                node.kind is NodeKind.OPERATOR
+                and node.number == origin.node
+                and origin.instance < node.parallelism
+            ):
+                return self._instance(node.name, origin)
+        return None
+
+    def source(self, origin: Origin) -> str:
+        """What a source channel is called."""
+        for entry in self.checkpoint.channel_numbers().entries():
+            if (entry.node, entry.number) == (origin.node, origin.instance):
+                return entry.name
+        name = next((node.name for node in self._program.nodes if node.number == origin.node), "source")
+        return f"{name}, partition {origin.instance}"
+
+
+def find_users_modules() -> None:
+    """Functions that are pickled by their names are imported from the working directory, too."""
+    if "" not in sys.path:
+        sys.path.insert(0, "")

@@ -1,0 +1,283 @@
+"""Looks on while an instance is repeated at a desk: which call of the user's function made an output row, of what, and
+what the function asked for meanwhile.
+
+Steps are repeated as they were; the one that made the row is run record by record, where the operator makes no
+difference between that and a bundle (`record_at_a_time`), so that a row has the one record that it was made of. Other
+operators are given a bundle at once, and their rows are made of all records of that call.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from clonos.protocol.engine.services import CausalServices, OutcomeCodec
+from clonos.protocol.engine.task_scheduler import CallPort, CallRequest, Ended
+from clonos.protocol.ids import OutputNumber
+from clonos.protocol.recovery.causal.determinant import CallNumber, Step
+from clonos.storage.keyed_state import KeyedState
+from clonos.storage.timers import EVENT_TIME, PROCESSING_TIME, TimerQueue
+from clonos.values.key_codec import unpack
+
+Row = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Something that the function asked for, and what it was given. `what` is what it was asked with."""
+
+    kind: str
+    what: str
+    given: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class InputRecord:
+    """A record that a call was given."""
+
+    channel: int
+    position: int
+    row: Row
+
+
+@dataclass(slots=True)
+class TracedCall:
+    """One call of the user's function, or of what stands for it in an operator without one."""
+
+    form: str  # record, bundle, timer, end of the epoch
+    first: OutputNumber  # that a row of it has
+    keys: list[Row] = field(default_factory=list)
+    inputs: list[InputRecord] = field(default_factory=list)
+    timers: list[tuple[int, str, bool]] = field(default_factory=list)  # due, name, whether of event time
+    before: dict[bytes, Any] = field(default_factory=dict)  # state, by its key in bytes
+    after: dict[bytes, Any] = field(default_factory=dict)
+    asked: list[Asked] = field(default_factory=list)
+    outputs: list[Row] = field(default_factory=list)
+    watermark: int | None = None
+
+    @property
+    def last(self) -> int:
+        """The number of its last row."""
+        return self.first + len(self.outputs) - 1
+
+
+class RowIsMade(Exception):
+    """The row that was looked for has been made: nothing further has to be repeated."""
+
+
+class Tracer:
+    """Looks for the row with a number. `found` is the call that has made it."""
+
+    def __init__(self, number: OutputNumber) -> None:
+        self.number = number
+        self.found: TracedCall | None = None
+        self.step: Step | None = None  # in which it was made
+        self.call: TracedCall | None = None  # that is under way
+        self.made: Callable[[], OutputNumber]  # rows so far, when a step begins
+        self._is_on = False
+        self._next = 0
+
+    def step_begins(self, step: Step) -> None:
+        self._next = self.made() + 1
+        self._is_on = self._next <= self.number < self._next + step.outputs
+        if self._is_on:
+            self.step = step
+
+    @property
+    def is_on(self) -> bool:
+        """Whether the row is made in this step."""
+        return self._is_on
+
+    def begin(self, form: str) -> TracedCall:
+        self.call = TracedCall(form, OutputNumber(self._next))
+        return self.call
+
+    def end(self, call: TracedCall, outputs: list[Row]) -> None:
+        """Raises RowIsMade."""
+        self.call = None
+        call.outputs = outputs
+        self._next += len(outputs)
+        if call.first <= self.number <= call.last:
+            self.found = call
+            raise RowIsMade
+
+    def note(self, kind: str, what: str, given: Any = None) -> None:
+        if self.call is not None:
+            self.call.asked.append(Asked(kind, what, given))
+
+
+class TracedOperator:
+    """Stands where the operator stood."""
+
+    def __init__(self, operator: Any, tracer: Tracer) -> None:
+        self._operator = operator
+        self._tracer = tracer
+        self._services: CausalServices
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._operator, name)
+
+    def open(self, services: CausalServices) -> None:
+        self._services = services
+        self._operator.open(services)
+
+    def bundle(self, keys: list[Row], rows: list[Row]) -> list[Row]:
+        if not self._tracer.is_on:
+            made: list[Row] = self._operator.bundle(keys, rows)
+            return made
+        if not self._operator.record_at_a_time:
+            return self._traced("bundle", keys, rows, 0)
+        produced: list[Row] = []
+        with self._operator.pieces():
+            for at, (key, row) in enumerate(zip(keys, rows, strict=True)):
+                produced += self._traced("record", [key], [row], at)
+        return produced
+
+    def _traced(self, form: str, keys: list[Row], rows: list[Row], first: int) -> list[Row]:
+        call = self._begin(form, keys)
+        for at, row in enumerate(rows, first):
+            place = self._services.where(at)
+            assert place.channel is not None and place.position is not None
+            call.inputs.append(InputRecord(place.channel, place.position, row))
+        return self._ended(call, lambda: self._operator.bundle(keys, rows))
+
+    def timers(self, due: list[tuple[int, bytes, str]], event: bool) -> list[Row]:
+        if not self._tracer.is_on or not due:
+            made: list[Row] = self._operator.timers(due, event)
+            return made
+        call = self._begin("timer", [unpack(data) for _, data, _ in due])
+        call.timers = [(moment, name, event) for moment, _, name in due]
+        return self._ended(call, lambda: self._operator.timers(due, event))
+
+    def gathered(self) -> list[Row]:
+        if not self._tracer.is_on:
+            made: list[Row] = self._operator.gathered()
+            return made
+        return self._ended(self._begin("end of the epoch", []), self._operator.gathered)
+
+    def _begin(self, form: str, keys: list[Row]) -> TracedCall:
+        call = self._tracer.begin(form)
+        call.keys = list(dict.fromkeys(keys))
+        call.before = self._kept(call.keys)
+        call.watermark = self._services.watermark
+        return call
+
+    def _ended(self, call: TracedCall, run: Callable[[], list[Row]]) -> list[Row]:
+        outputs = run()
+        call.after = self._kept(call.keys)
+        self._tracer.end(call, outputs)
+        return outputs
+
+    def _kept(self, keys: list[Row]) -> dict[bytes, Any]:
+        found: dict[bytes, Any] = {}
+        for key in keys:
+            found |= copy.deepcopy(self._operator.kept(key))
+        return found
+
+
+class TracedServices(CausalServices):
+    """Tells the tracer what is asked for."""
+
+    tracer: Tracer
+
+    def clock(self) -> int:
+        reading = super().clock()
+        self.tracer.note("clock", "of the bundle", reading)
+        return reading
+
+    def exact_clock(self) -> int:
+        reading = super().exact_clock()
+        self.tracer.note("clock", "exact", reading)
+        return reading
+
+    def call(
+        self, fn: Callable[..., Any], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        return self._noted(
+            "call", _said(fn, args, kwargs), lambda: super(TracedServices, self).call(fn, args, kwargs)
+        )
+
+    def begin_call(self, calls: CallPort, asked: CallRequest) -> CallNumber:
+        number = super().begin_call(calls, asked)
+        self.tracer.note(
+            "call", f"{_said(asked.fn, asked.args, asked.kwargs)} is under way as number {number}"
+        )
+        return number
+
+    def next_answer(self, wait: Callable[[], Ended]) -> tuple[CallNumber, Callable[[], Any]]:
+        number, reveal = super().next_answer(wait)
+        self._noted("answer", f"to call number {number}", reveal, passes_on=False)
+        return number, reveal
+
+    def effect(
+        self,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        key: str = "",
+    ) -> Any:
+        what = f"{_said(fn, args, kwargs)}, key {key!r}"
+        return self._noted("effect", what, lambda: super(TracedServices, self).effect(fn, args, kwargs, key))
+
+    def _noted(self, kind: str, what: str, run: Callable[[], Any], *, passes_on: bool = True) -> Any:
+        try:
+            given = run()
+        except Exception as error:
+            self.tracer.note(kind, what, error)
+            if passes_on:
+                raise
+            return None
+        self.tracer.note(kind, what, copy.deepcopy(given))
+        return given
+
+
+def _said(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any] | None) -> str:
+    name = getattr(fn, "__qualname__", None) or type(fn).__qualname__
+    given = [*map(repr, args), *(f"{key}={value!r}" for key, value in (kwargs or {}).items())]
+    return f"{name}({', '.join(given)})"
+
+
+class TracedRandom(random.Random):
+    """The instance's generator; each number that is drawn of it is told."""
+
+    tracer: Tracer | None = None
+
+    def random(self) -> float:
+        drawn = super().random()
+        if self.tracer is not None:
+            self.tracer.note("draw", "random()", drawn)
+        return drawn
+
+    def getrandbits(self, k: int, /) -> int:
+        drawn = super().getrandbits(k)
+        if self.tracer is not None:
+            self.tracer.note("draw", f"{k} bits", drawn)
+        return drawn
+
+
+class TracedTimers(TimerQueue):
+    """Tells which timers are set and cancelled."""
+
+    tracer: Tracer
+
+    def set(self, due: int, key: bytes, name: str = "") -> None:
+        super().set(due, key, name)
+        self.tracer.note("timer", f"{name!r} is set", due)
+
+    def cancel(self, due: int, key: bytes, name: str = "") -> None:
+        super().cancel(due, key, name)
+        self.tracer.note("timer", f"{name!r} is cancelled", due)
+
+
+def traced_services(tracer: Tracer, state: KeyedState, outcomes: OutcomeCodec) -> TracedServices:
+    """Those of an instance on which the tracer looks."""
+    stream = TracedRandom()
+    timers, event_timers = (TracedTimers(state, family) for family in (PROCESSING_TIME, EVENT_TIME))
+    services = TracedServices(
+        state=state, timers=timers, event_timers=event_timers, random=stream, outcomes=outcomes
+    )
+    services.tracer = stream.tracer = timers.tracer = event_timers.tracer = tracer
+    return services

@@ -1,0 +1,130 @@
+"""The command `clonos explain`: why a visible row says what it says, out of the archive."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from clonos.operators.intercept.install import install
+from clonos.tools.archive.explain import RowId, explain
+from clonos.tools.archive.reading import ArchivedQuery, find_users_modules
+
+_MASKED = "***"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of `clonos explain`."""
+    parser.add_argument("checkpoint", help="the query's checkpointLocation")
+    parser.add_argument("row", help="the row's id, as its sink shows it (clonos_id)")
+    parser.add_argument(
+        "--inputs",
+        type=int,
+        default=10,
+        metavar="N",
+        help="so many records of each call are followed back themselves (%(default)s)",
+    )
+    parser.add_argument(
+        "--depth", type=int, default=64, metavar="N", help="so many operators back (%(default)s)"
+    )
+    parser.add_argument(
+        "--mask", default="", metavar="COLUMNS", help="with commas: their values are not shown, nor is state"
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print it; 1 where something of it cannot be had."""
+    query = ArchivedQuery(arguments.checkpoint)
+    if query.intercept:
+        install()  # before the modules of functions are loaded
+    find_users_modules()
+    row = RowId.parse(arguments.row, query.id)
+    said = explain(query, row, inputs=arguments.inputs, depth=arguments.depth)
+    masked = frozenset(filter(None, arguments.mask.split(",")))
+    if masked:
+        _mask(said, masked)
+    print(json.dumps(said, indent=1, default=repr) if arguments.json else "\n".join(lines(said)))
+    return 1 if _lacks(said) else 0
+
+
+def _lacks(said: dict[str, Any]) -> bool:
+    made = (one["made_by"] for one in said.get("inputs", ()) if "made_by" in one)
+    return "lacking" in said or any(map(_lacks, made))
+
+
+def _mask(said: dict[str, Any], columns: frozenset[str]) -> None:
+    """In place. State, keys and what the function asked for may have been made of these columns."""
+    said["row"] = {name: _MASKED if name in columns else value for name, value in said.get("row", {}).items()}
+    for one in said.get("state", ()):
+        one |= {"key": _MASKED, "before": _MASKED, "after": _MASKED}
+    said["keys"] = [_MASKED for _ in said.get("keys", ())]
+    for one in said.get("asked", ()):
+        if one["kind"] not in ("clock", "draw"):
+            one |= {name: _MASKED for name in ("what", "given", "raised") if name in one}
+    for one in said.get("inputs", ()):
+        one["row"] = {name: _MASKED if name in columns else value for name, value in one["row"].items()}
+        if "made_by" in one:
+            _mask(one["made_by"], columns)
+
+
+def lines(said: dict[str, Any]) -> Iterator[str]:
+    """As text: what a row is made of is indented below it."""
+    yield f"row {said['id']}  {_columns(said.get('row'))}".rstrip()
+    yield from _made(said)
+
+
+def _made(said: dict[str, Any]) -> Iterator[str]:
+    if "operator" in said:
+        epoch = f", epoch {said['epoch']}" if "epoch" in said else ""
+        version = f", version {said['version']}" if "version" in said else ""
+        yield f"  made by {said['operator']}[{said['instance']}]{epoch}{version}"
+    if "lacking" in said:
+        yield f"  CANNOT BE HAD: {said['lacking']}"
+        return
+    yield f"  ran as   {'; '.join(map(_process, said['processes']))}"
+    how = {"record": "for one record", "bundle": f"for {len(said['inputs'])} records at once"}
+    yield f"  called   {how.get(said['made_by_a'], 'at the ' + said['made_by_a'])}" + _fired(said)
+    for timer in said.get("timers", ()):
+        yield f"  timer    {timer['name']!r}, due at {timer['due']} in {timer['time']} time"
+    for key in said["keys"]:
+        yield f"  key      {', '.join(map(repr, key)) if isinstance(key, list) else key}"
+    for one in said["state"]:
+        yield f"  state    {one['key']!r}"
+        yield f"    before {one['before']!r}"
+        yield f"    after  {one['after']!r}"
+    for one in said["asked"]:
+        yield f"  {one['kind']:<8} {one['what']}{_given(one)}"
+    for one in said["inputs"]:
+        yield from _input(one)
+
+
+def _fired(said: dict[str, Any]) -> str:
+    fired = f", at {said['fired_at']}" if "fired_at" in said else ""
+    return fired + (f", with the watermark at {said['watermark']}" if "watermark" in said else "")
+
+
+def _process(one: dict[str, int]) -> str:
+    lost = f", {one['replacement']} lost before it" if one["replacement"] else ""
+    return f"start {one['start']}, task {one['attempt']}{lost}"
+
+
+def _given(one: dict[str, Any]) -> str:
+    for name, said in (("at", "{}"), ("raised", "raised {}")):
+        if name in one:
+            return f" -> {said.format(one[name])}"
+    return f" -> {one['given']!r}" if "given" in one else ""
+
+
+def _input(one: dict[str, Any]) -> Iterator[str]:
+    if "source" in one:
+        yield f"  of       {_columns(one['row'])}  from {one['source']}, position {one['position']}"
+        return
+    yield f"  of       row {one['id']}  {_columns(one['row'])}"
+    if "made_by" in one:
+        yield from (f"    {line}" for line in _made(one["made_by"]))
+
+
+def _columns(row: dict[str, Any] | None) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in (row or {}).items())

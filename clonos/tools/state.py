@@ -1,0 +1,109 @@
+"""The command `clonos state`: the keyed state of an operator as it was at the end of an epoch, out of the archive."""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import json
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from clonos.errors import ConfigurationError, StateError
+from clonos.operators.intercept.install import install
+from clonos.protocol.archive.episode import Lacking
+from clonos.protocol.ids import Epoch
+from clonos.tools.archive.reading import ArchivedInstance, ArchivedQuery, find_users_modules
+from clonos.tools.log.readable import key_said
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of `clonos state`."""
+    parser.add_argument("checkpoint", help="the query's checkpointLocation")
+    parser.add_argument("--operator", required=True)
+    parser.add_argument(
+        "--at",
+        required=True,
+        metavar="EPOCH|TIME",
+        help="at the end of this epoch, or of the last one that had ended at this time (ISO 8601; UTC unless it says "
+        "where)",
+    )
+    parser.add_argument(
+        "--key", help="of this key alone: as JSON, of several columns a list; other text as it stands"
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print it."""
+    query = ArchivedQuery(arguments.checkpoint)
+    if query.intercept:
+        install()  # before the modules of functions are loaded
+    find_users_modules()
+    wanted = _key(arguments.key)
+    for instance in query.instances(arguments.operator):
+        for key, value in _states(query, instance, _epoch(instance, arguments.at)):
+            if wanted is None or list(key)[: len(wanted)] == wanted:
+                print(_line(key, value, as_json=arguments.json))
+    return 0
+
+
+def _key(text: str | None) -> list[Any] | None:
+    if text is None:
+        return None
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = text
+    return found if isinstance(found, list) else [found]
+
+
+def _epoch(instance: ArchivedInstance, at: str) -> Epoch:
+    if at.isdigit():
+        if int(at) not in instance.epochs:
+            raise _nothing(instance, f"epoch {at}")
+        return Epoch(int(at))
+    try:
+        moment = dt.datetime.fromisoformat(at)
+    except ValueError:
+        raise ConfigurationError(
+            f"{at!r} is neither an epoch nor a time", hint="As in 17, or 2026-11-29T10:15:00"
+        ) from None
+    limit = moment.replace(tzinfo=moment.tzinfo or dt.UTC).timestamp() * 1_000_000
+    for epoch in sorted(instance.epochs, reverse=True):
+        if max(name.written_at for name in instance.epochs[epoch]) <= limit:
+            return epoch
+    raise _nothing(instance, f"what ended before {at}")
+
+
+def _nothing(instance: ArchivedInstance, what: str) -> ConfigurationError:
+    there = f"epochs {min(instance.epochs)} to {max(instance.epochs)}" if instance.epochs else "nothing"
+    return ConfigurationError(
+        f"the archive does not have {what} of {instance.operator}[{instance.origin.instance}]",
+        hint=f"It has {there}. `clonos archive list` shows all",
+    )
+
+
+def _states(query: ArchivedQuery, instance: ArchivedInstance, epoch: Epoch) -> Iterator[tuple[Any, Any]]:
+    with tempfile.TemporaryDirectory(prefix="clonos-desk-") as folder:
+        desk = query.desk(instance, Path(folder, "desk"))
+        try:
+            for found in instance.repeated(epoch, desk):
+                if isinstance(found, Lacking):
+                    raise StateError(
+                        f"the state of {instance.operator}[{instance.origin.instance}] at the end of epoch {epoch} "
+                        f"cannot be had: {found.why}",
+                        hint="`clonos archive verify` says of every epoch whether it can be repeated",
+                    )
+            for data, value in desk.states():
+                said = key_said(data)
+                yield said if isinstance(said, tuple) else (said,), value
+        finally:
+            desk.close()
+
+
+def _line(key: Any, value: Any, *, as_json: bool) -> str:
+    if as_json:
+        return json.dumps({"key": list(key), "state": value}, default=repr)
+    return f"{', '.join(map(repr, key))}: {value!r}"

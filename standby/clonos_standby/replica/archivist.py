@@ -1,0 +1,188 @@
+"""What an instance leaves in the archive: its input as it came, its log, and now and then its state.
+
+What is left when is `protocol.archive.segment_cutter`'s matter. Input is kept in memory until a checkpoint is begun,
+beyond some size in a file without a name, which goes with the process.
+
+States are what a later repetition begins from. They are stored in a thread of their own, and one that could not be
+stored is no loss: a repetition begins farther back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from typing import IO, Final
+
+from clonos.errors import ClonosError
+from clonos.protocol.archive.archive_segment import ArchiveSegment
+from clonos.protocol.archive.retention import kept_behind
+from clonos.protocol.archive.segment_cutter import InputSpool, SegmentCutter
+from clonos.protocol.engine.instance import InstanceSnapshot
+from clonos.protocol.ids import NO_EPOCH, Epoch, LogOffset, Origin
+from clonos.protocol.roles.attach_request import AttachRequest
+from clonos.storage.archive import Archive
+from clonos.storage.keyed_state import KeyedState
+from clonos.storage.snapshots import SnapshotStore
+from clonos.wire.block import without_ride_along
+from clonos.wire.messages import Bundle
+from clonos_standby.server.log import log
+
+_IN_MEMORY: Final = 8 << 20
+"""Bytes of input."""
+_MOST_IN_SEGMENT: Final = 32 << 20
+_BETWEEN_STATES_S: Final = 60.0
+_STATES_KEPT: Final = 1000
+"""About how many states there are of the time that is kept: a longer one has them farther apart."""
+
+
+class _Spool(InputSpool):
+    """In memory, beyond some size in a file without a name."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._blocks: list[bytes] = []
+        self._bytes = 0
+        self._file: IO[bytes] | None = None
+        self._sizes: list[int] = []  # of the blocks in the file
+
+    def put(self, block: bytes) -> None:
+        self._blocks.append(block)
+        self._bytes += len(block)
+        if self._bytes > _IN_MEMORY:
+            if self._file is None:
+                os.makedirs(self._folder, exist_ok=True)
+                self._file = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115 - it stays open
+            self._file.write(b"".join(self._blocks))
+            self._sizes += map(len, self._blocks)
+            self._blocks, self._bytes = [], 0
+
+    def take(self) -> list[list[bytes]]:
+        pieces: list[list[bytes]] = [[]]
+        size = 0
+        for block in self._all():
+            if pieces[-1] and size + len(block) > _MOST_IN_SEGMENT:
+                pieces.append([])
+                size = 0
+            pieces[-1].append(block)
+            size += len(block)
+        self.clear()
+        return pieces
+
+    def _all(self) -> Iterator[bytes]:
+        if self._file is not None:
+            self._file.seek(0)
+            for size in self._sizes:
+                yield self._file.read(size)
+        yield from self._blocks
+
+    def clear(self) -> None:
+        if self._file is not None:
+            self._file.close()
+        self._file, self._sizes = None, []
+        self._blocks, self._bytes = [], 0
+
+
+class Archivist:
+    """See the module. Of one instance of an operator whose steps are repeated."""
+
+    def __init__(self, checkpoint: str, data: str, origin: Origin, program: bytes, keep: float) -> None:
+        """`program` is what replicas are told of the operator; `keep` in seconds."""
+        self._checkpoint = checkpoint
+        self._origin = origin
+        self._raw_program = program
+        self._program = hashlib.sha256(program).hexdigest()
+        self._keep = keep
+        self._cutter = SegmentCutter(origin, self._program, _Spool(os.path.join(data, "archive")))
+        self._pending = os.path.join(data, "archive", f"{origin.node}-{origin.instance}")
+        self._due: deque[ArchiveSegment] = deque()
+        self._archive: Archive | None = None
+        self._has_program = False
+        self._storing: threading.Thread | None = None
+        self._state_at: float | None = None  # when the last state was begun, by the steady clock
+
+    def restored(self, log_offset: LogOffset) -> None:
+        self._cutter.restored(log_offset)
+
+    def record(self, start: LogOffset, data: bytes) -> None:
+        """A piece of the log is saved."""
+        self._cutter.record(start, data)
+
+    def take(self, bundle: Bundle, epoch: Epoch) -> None:
+        """Input has come."""
+        for block in bundle.blocks:
+            self._cutter.take(epoch, without_ride_along(block))
+
+    def cut(self, request: AttachRequest, content: InstanceSnapshot, *, is_end: bool) -> None:
+        """A checkpoint has been begun with `content`: what came and was recorded before it is due to be written."""
+        now = time.time_ns() // 1000
+        self._due += self._cutter.cut(request, content, written_at=now, is_end=is_end)
+
+    def write_due(self) -> None:
+        """Before the checkpoint is stored; in whichever thread does that. Raises StorageUnavailable."""
+        archive = self._opened()
+        if self._due and not self._has_program:
+            if not archive.has_program(self._program):
+                archive.write_program(self._program, self._raw_program)
+            self._has_program = True
+        while self._due:
+            archive.write(self._due[0])
+            self._due.popleft()
+
+    def _opened(self) -> Archive:
+        if self._archive is None:
+            tag = f"{self._origin.node}-{self._origin.instance}-{os.getpid()}"
+            self._archive = Archive(self._checkpoint, tag=tag)
+        return self._archive
+
+    # ---------------------------------------------------------------- states
+
+    def keep_state(self, request: AttachRequest, state: KeyedState, meta: bytes) -> None:
+        """At the end of an epoch, of which `meta` is what the instance says of itself: if a state is due, it is stored
+        from now on."""
+        now = time.monotonic()
+        apart = max(_BETWEEN_STATES_S, self._keep / _STATES_KEPT)
+        if self._storing is not None and self._storing.is_alive():
+            return
+        if self._state_at is not None and now - self._state_at < apart:
+            return
+        self._state_at = now
+        try:
+            store = SnapshotStore(
+                self._opened().state_root(self._origin), fence=request.fence, pending=self._pending
+            )
+            pending = store.begin(state, meta, epoch=request.epoch, sequence=0, final=True)
+        except ClonosError as error:
+            self._not_kept(error)
+            return
+
+        def store_it() -> None:
+            try:
+                store.store(pending)
+                self._forget(store)
+            except ClonosError as error:
+                self._not_kept(error)
+            finally:
+                shutil.rmtree(self._pending, ignore_errors=True)
+
+        self._storing = threading.Thread(target=store_it, name="archive", daemon=True)
+        self._storing.start()
+
+    def _forget(self, store: SnapshotStore) -> None:
+        archive = self._opened()
+        names = archive.names(self._origin)
+        horizon = time.time_ns() // 1000 - int(self._keep * 1_000_000)
+        states = [name.epoch for name in store.manifests()]
+        behind = kept_behind(((name.epoch, name.written_at) for name in names), states, horizon)
+        if behind == NO_EPOCH:
+            return
+        archive.drop(self._origin, [name for name in names if name.epoch <= behind])
+        store.forget(before_epoch=behind)
+
+    def _not_kept(self, error: ClonosError) -> None:
+        log("archive_state", f"a state for the archive could not be stored; the next one will do: {error}")

@@ -1,0 +1,205 @@
+"""What is archived of an epoch, how it is put together again, and what may go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from clonos.protocol.archive.archive_segment import ArchiveSegment, EpochEnded
+from clonos.protocol.archive.episode import ArchivedInput, Episode, Lacking, consumed, put_together
+from clonos.protocol.archive.retention import kept_behind
+from clonos.protocol.archive.segment_cutter import InputSpool, SegmentCutter
+from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
+from clonos.protocol.fence import Fence
+from clonos.protocol.ids import LOG_BEGIN, NO_EPOCH, NO_OUTPUT, Epoch, LogOffset, Origin, OutputNumber
+from clonos.protocol.recovery.causal import determinant_codec as codec
+from clonos.protocol.roles.attach_request import AttachRequest
+
+ORIGIN = Origin.of(2, 1)
+BEGIN = LogOffset(100)
+
+
+def chunk(channel: int, count: int) -> bytes:
+    """A step that consumes records of one channel."""
+    entries = bytearray()
+    codec.append_order(entries, [(channel, count)])
+    codec.append_sent(entries, 0, 0)
+    return codec.seal(entries)
+
+
+LOG = chunk(7, 3) + chunk(7, 2) + chunk(9, 1)
+
+
+def segment(fence: int, number: int, start: int, end: int, **changes: object) -> ArchiveSegment:
+    """With the log between two places of `LOG`."""
+    given = {
+        "origin": ORIGIN,
+        "epoch": Epoch(4),
+        "fence": Fence(fence),
+        "number": number,
+        "written_at": 1000 * number,
+        "realtime": True,
+        "program": "p",
+        "epoch_start": BEGIN,
+        "log_start": LogOffset(BEGIN + start),
+        "log": LOG[start:end],
+    }
+    return ArchiveSegment(**{**given, **changes})  # type: ignore[arg-type]
+
+
+END = EpochEnded(LogOffset(BEGIN + len(LOG)), OutputNumber(6))
+PART = len(chunk(7, 3))
+
+
+def test_segments_of_several_processes_are_one_episode() -> None:
+    first = segment(1, 0, 0, PART, blocks=(b"a",))
+    again = segment(
+        2, 0, 0, PART, blocks=(b"a", b"b")
+    )  # the checkpoint of the first one did not become durable
+    last = segment(2, 1, PART, len(LOG), blocks=(b"c",), ended=END)
+    found = put_together([last, first, again])
+    assert isinstance(found, Episode)
+    assert found.log == LOG and found.ended == END and found.log_start == BEGIN
+    assert found.blocks == (b"a", b"a", b"b", b"c")
+
+
+def test_what_is_not_all_there_is_said() -> None:
+    last = segment(2, 1, PART, len(LOG), ended=END)
+    missing = put_together([last])
+    assert isinstance(missing, Lacking) and f"behind log offset {BEGIN} " in missing.why
+    running = put_together([segment(1, 0, 0, PART)])
+    assert isinstance(running, Lacking) and running.is_open
+    assert isinstance(put_together([]), Lacking)
+
+
+def test_a_history_that_was_given_up_does_not_count() -> None:
+    other = chunk(9, 4) + chunk(9, 4)
+    given_up = segment(
+        1, 0, 0, 0, log=other, ended=EpochEnded(LogOffset(BEGIN + len(other)), OutputNumber(1))
+    )
+    found = put_together([given_up, segment(2, 0, 0, len(LOG), ended=END)])
+    assert isinstance(found, Episode) and found.log == LOG and found.ended == END
+
+
+def test_what_was_lost_with_the_power_does_not_count_and_what_was_before_does() -> None:
+    first = segment(1, 0, 0, PART)
+    lost = segment(
+        1, 1, PART, PART, log=chunk(9, 4), ended=EpochEnded(LogOffset(BEGIN + 40), OutputNumber(1))
+    )
+    found = put_together([first, lost, segment(2, 0, PART, len(LOG), ended=END)])
+    assert isinstance(found, Episode) and found.log == LOG and found.ended == END
+
+
+def episode(log: bytes) -> Episode:
+    return Episode(ORIGIN, Epoch(4), True, "p", BEGIN, log, END, (), 0)
+
+
+def test_each_record_counts_once_and_the_log_says_how_many_there_have_to_be() -> None:
+    assert consumed(LOG, BEGIN) == {7: 5, 9: 1}
+    archived = ArchivedInput()
+    assert [archived.takes(7, position) for position in (1, 2, 3, 2, 3, 4, 8)] == [
+        True,
+        True,
+        True,
+        False,
+        False,
+        True,
+        True,
+    ]
+    lacking = archived.lacks(episode(LOG))
+    assert lacking is not None and lacking.why.startswith("1 of the records")
+    archived = ArchivedInput({7: 1}, waiting=[9])
+    assert [archived.takes(7, position) for position in (1, 2, 3, 4, 5, 6)] == [False, *[True] * 5]
+    assert archived.lacks(episode(LOG)) is None, "one waited when the state was taken"
+
+
+def test_records_that_an_epoch_left_are_there_for_the_next() -> None:
+    archived = ArchivedInput()
+    for position in range(6):
+        archived.takes(7, position)
+    assert archived.lacks(episode(chunk(7, 2))) is None
+    assert archived.lacks(episode(chunk(7, 4))) is None
+    assert archived.lacks(episode(chunk(7, 1))) is not None
+
+
+@pytest.mark.parametrize(
+    ("states", "horizon", "behind"),
+    [
+        ([], 0, NO_EPOCH),
+        ([1, 3, 5], 0, NO_EPOCH),  # epoch 1 is wanted, and no state is before it
+        ([1, 3, 5], 250, 1),  # epoch 3 is wanted
+        ([0, 1, 3, 5], 450, 3),  # epoch 5 is
+        ([1, 3, 5], 99_999, 5),  # none is
+    ],
+)
+def test_what_no_epoch_needs_that_is_to_be_kept_may_go(
+    states: Sequence[int], horizon: int, behind: int
+) -> None:
+    epochs = [(Epoch(epoch), 100 * epoch) for epoch in range(1, 7)]
+    assert kept_behind(epochs, map(Epoch, states), horizon) == behind
+
+
+class Spool(InputSpool):
+    def __init__(self) -> None:
+        self.blocks: list[bytes] = []
+
+    def put(self, block: bytes) -> None:
+        self.blocks.append(block)
+
+    def take(self) -> list[list[bytes]]:
+        blocks, self.blocks = self.blocks, []
+        return [[block] for block in blocks] or [[]]
+
+    def clear(self) -> None:
+        self.blocks = []
+
+
+def request(epoch: int, fence: int = 1) -> AttachRequest:
+    return AttachRequest(
+        ORIGIN, Epoch(epoch), Fence(fence), False, False, NO_OUTPUT, LOG_BEGIN, b"", realtime=True
+    )
+
+
+def snapshot(epoch: int, log_end: int) -> InstanceSnapshot:
+    return InstanceSnapshot(
+        epoch=Epoch(epoch),
+        covered={},
+        emitted=OutputNumber(5),
+        log_offset=LogOffset(log_end),
+        epoch_log_offset=BEGIN,
+        boundary=Epoch(epoch),
+        random_state=None,
+        watermark=None,
+    )
+
+
+def test_a_checkpoint_cuts_what_has_come_since_the_one_before() -> None:
+    cutter = SegmentCutter(ORIGIN, "p", Spool())
+    cutter.restored(BEGIN)
+    cutter.record(
+        BEGIN, LOG
+    )  # known of an earlier life: it is repeated up to the first checkpoint, and beyond
+    for block in (b"a", b"b"):
+        cutter.take(Epoch(4), block)
+    first = cutter.cut(request(4), snapshot(4, BEGIN + PART), written_at=1, is_end=False)
+    assert [(each.blocks, each.log, each.ended) for each in first] == [
+        ([b"a"], b"", None),
+        ([b"b"], LOG[:PART], None),
+    ]
+    cutter.take(Epoch(4), b"c")
+    (last,) = cutter.cut(request(4), snapshot(4, BEGIN + len(LOG)), written_at=2, is_end=True)
+    assert (last.blocks, last.log, last.log_start) == ([b"c"], LOG[PART:], BEGIN + PART)
+    assert last.ended == EpochEnded(LogOffset(BEGIN + len(LOG)), OutputNumber(5))
+    assert [each.number for each in (*first, last)] == [0, 1, 2]
+
+
+def test_input_of_an_epoch_that_was_given_up_is_in_no_segment() -> None:
+    cutter = SegmentCutter(ORIGIN, "p", Spool())
+    cutter.take(Epoch(3), b"a")
+    cutter.take(Epoch(4), b"b")
+    (only,) = cutter.cut(request(4), snapshot(4, 0), written_at=1, is_end=True)
+    assert only.blocks == [b"b"]
+    cutter.take(Epoch(4), b"c")
+    (empty,) = cutter.cut(request(5), snapshot(5, 0), written_at=1, is_end=True)
+    assert empty.blocks == []

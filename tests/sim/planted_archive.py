@@ -1,0 +1,87 @@
+"""Planted bugs about what instances leave in the archive."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from planted import CRASHES, STANDBYS, Planted, planted
+
+from clonos.protocol.archive.archive_segment import ArchiveSegment
+from clonos.protocol.archive.segment_cutter import SegmentCutter
+from clonos.protocol.ids import LOG_BEGIN, LogOffset
+from clonos.protocol.ports import Bundle
+from clonos.protocol.recovery.causal.causal_log import CausalLog
+from clonos.protocol.roles.attach_request import AttachRequest
+from clonos.sim.archive import Archivist
+
+Patch = pytest.MonkeyPatch
+
+
+def a_segment_is_written_behind_the_checkpoint_that_it_is_cut_for(patch: Patch) -> None:
+    """With the next one: a process that is lost in between has written it to nowhere."""
+    real = Archivist.write_due
+
+    def write_due(self: Archivist) -> None:
+        late: list[ArchiveSegment] = self.__dict__.setdefault("late", [])
+        due, self._due = self._due, late
+        self.__dict__["late"] = due
+        real(self)
+
+    patch.setattr(Archivist, "write_due", write_due)
+
+
+def log_that_is_to_be_repeated_is_forgotten_at_a_checkpoint(patch: Patch) -> None:
+    """It is saved, and not saved again when it has been repeated."""
+    real = SegmentCutter.cut
+
+    def cut(self: SegmentCutter, *args: Any, **more: Any) -> list[ArchiveSegment]:
+        found = real(self, *args, **more)
+        self._log = CausalLog()
+        return found
+
+    patch.setattr(SegmentCutter, "cut", cut)
+
+
+def a_process_that_takes_another_s_place_begins_with_the_epoch(patch: Patch) -> None:
+    """It has not seen what was before its checkpoint, and its log does not have it."""
+    real = SegmentCutter.restored
+
+    def restored(self: SegmentCutter, log_offset: LogOffset) -> None:
+        real(self, LOG_BEGIN)
+
+    patch.setattr(SegmentCutter, "restored", restored)
+
+
+def a_standby_does_not_take_input(patch: Patch) -> None:
+    """What it leaves when it has taken over begins with the log that it followed."""
+    real = Archivist.take
+
+    def take(self: Archivist, request: AttachRequest, records: Bundle) -> None:
+        if not request.standby:
+            real(self, request, records)
+
+    patch.setattr(Archivist, "take", take)
+
+
+def only_the_last_segment_of_a_checkpoint_is_written(patch: Patch) -> None:
+    real = SegmentCutter.cut
+
+    def cut(self: SegmentCutter, *args: Any, **more: Any) -> list[ArchiveSegment]:
+        return real(self, *args, **more)[-1:]
+
+    patch.setattr(SegmentCutter, "cut", cut)
+
+
+ARCHIVES = {"archives": True}
+
+ARCHIVE: dict[str, Planted] = {
+    bug.__name__: planted(bug, rates=CRASHES, **{**ARCHIVES, **changes})
+    for bug, changes in (
+        (a_segment_is_written_behind_the_checkpoint_that_it_is_cut_for, {}),
+        (log_that_is_to_be_repeated_is_forgotten_at_a_checkpoint, {}),
+        (a_process_that_takes_another_s_place_begins_with_the_epoch, {}),
+        (a_standby_does_not_take_input, STANDBYS),
+        (only_the_last_segment_of_a_checkpoint_is_written, {}),
+    )
+}

@@ -1,0 +1,87 @@
+"""The archive in checkpoint storage: bytes of a segment, names in order, programs; damage is said."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from clonos.errors import LogCorrupt
+from clonos.protocol.archive.archive_segment import ArchiveSegment, EpochEnded
+from clonos.protocol.fence import Fence
+from clonos.protocol.ids import Epoch, LogOffset, Origin, OutputNumber
+from clonos.storage.archive import Archive, SegmentName, decode_segment, encode_segment
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "archive_segment_v1.bin"
+ORIGIN = Origin.of(2, 1)
+SEGMENT = ArchiveSegment(
+    origin=ORIGIN,
+    epoch=Epoch(17),
+    fence=Fence(1 << 64 | 5),
+    number=3,
+    written_at=1_764_410_000_000_000,
+    realtime=True,
+    program="ab" * 32,
+    epoch_start=LogOffset(1000),
+    log_start=LogOffset(1234),
+    log=b"what was recorded",
+    blocks=(b"a block", b"", b"another one" * 20),
+    ended=EpochEnded(LogOffset(1251), OutputNumber(99)),
+)
+
+
+def test_a_segment_comes_back() -> None:
+    for segment in (SEGMENT, replace(SEGMENT, blocks=(), ended=None)):
+        assert decode_segment(encode_segment(segment), "it") == segment
+
+
+def test_a_segment_of_the_first_version_is_read() -> None:
+    """A difference here means a new version, not a new golden file. (What is compressed may have other bytes.)"""
+    assert decode_segment(GOLDEN.read_bytes(), "golden") == SEGMENT
+
+
+def test_damage_is_said() -> None:
+    raw, rng = encode_segment(SEGMENT), Random(1)
+    for _ in range(300):
+        damaged = bytearray(raw)
+        at = rng.randrange(len(raw))
+        damaged[at] ^= rng.randrange(1, 256)
+        with pytest.raises(LogCorrupt, match="it"):
+            decode_segment(bytes(damaged), "it")
+        with pytest.raises(LogCorrupt, match="it"):
+            decode_segment(raw[:at], "it")
+
+
+def test_segments_are_found_in_order(tmp_path: Path) -> None:
+    archive = Archive(str(tmp_path))
+    assert archive.names(ORIGIN) == {}
+    written = [
+        replace(SEGMENT, epoch=Epoch(epoch), written_at=at, number=number)
+        for epoch, at, number in ((2, 30, 0), (1, 20, 1), (1, 10, 0), (11, 40, 0))
+    ]
+    sizes = [archive.write(segment) for segment in written]
+    assert list(archive.names(ORIGIN)) == [
+        SegmentName(Epoch(epoch), at, SEGMENT.fence, number)
+        for epoch, at, number in ((1, 10, 0), (1, 20, 1), (2, 30, 0), (11, 40, 0))
+    ]
+    assert sum(archive.names(ORIGIN).values()) == sum(sizes)
+    assert archive.names(Origin.of(2, 0)) == {}
+    names = list(archive.names(ORIGIN))
+    assert list(archive.read(ORIGIN, names)) == [written[2], written[1], written[0], written[3]]
+    archive.drop(ORIGIN, names[:2])
+    assert list(archive.read(ORIGIN, names)) == [written[0], written[3]], (
+        "those that are gone are passed over"
+    )
+
+
+def test_a_program_is_kept_once_and_checked(tmp_path: Path) -> None:
+    archive = Archive(str(tmp_path))
+    assert archive.program("ab") is None and not archive.has_program("ab")
+    archive.write_program("ab", b"pickled")
+    assert archive.program("ab") == b"pickled" and archive.has_program("ab")
+    path = tmp_path / "clonos" / "archive" / "programs" / "ab.program"
+    path.write_bytes(path.read_bytes()[:-1] + b"D")
+    with pytest.raises(LogCorrupt, match="programs"):
+        archive.program("ab")
