@@ -25,7 +25,9 @@ PREFIX = "spark.clonos."
 
 _BYTES = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
-_SECONDS |= {"seconds": 1.0, "minutes": 60.0, "hours": 3600.0, "day": 86_400.0, "days": 86_400.0}
+_SECONDS |= {
+    f"{name}{end}": _SECONDS[name[0]] for name in ("second", "minute", "hour", "day") for end in ("", "s")
+}
 _QUANTITY = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
 _MOST = 1 << 62
 

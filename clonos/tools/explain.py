@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from clonos.operators.intercept.install import install
+from clonos.tools.archive.drawing import draw
 from clonos.tools.archive.explain import RowId, explain
 from clonos.tools.archive.reading import ArchivedQuery, find_users_modules
 
@@ -31,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--mask", default="", metavar="COLUMNS", help="with commas: their values are not shown, nor is state"
     )
+    parser.add_argument("--draw", metavar="FILE.svg", help="a picture of it, too")
     parser.add_argument("--json", action="store_true", help="one JSON object")
 
 
@@ -45,6 +48,8 @@ def run(arguments: argparse.Namespace) -> int:
     masked = frozenset(filter(None, arguments.mask.split(",")))
     if masked:
         _mask(said, masked)
+    if arguments.draw is not None:
+        Path(arguments.draw).write_text(draw(said), "utf-8")
     print(json.dumps(said, indent=1, default=repr) if arguments.json else "\n".join(lines(said)))
     return 1 if _lacks(said) else 0
 

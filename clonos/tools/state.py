@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import datetime as dt
 import json
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from clonos.errors import ConfigurationError, StateError
+from clonos.errors import StateError
 from clonos.operators.intercept.install import install
 from clonos.protocol.archive.episode import Lacking
 from clonos.protocol.ids import Epoch
-from clonos.tools.archive.reading import ArchivedInstance, ArchivedQuery, find_users_modules
+from clonos.tools.archive.reading import ArchivedInstance, ArchivedQuery, epoch_at, find_users_modules
 from clonos.tools.log.readable import key_said
 
 
@@ -43,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
     find_users_modules()
     wanted = _key(arguments.key)
     for instance in query.instances(arguments.operator):
-        for key, value in _states(query, instance, _epoch(instance, arguments.at)):
+        for key, value in _states(query, instance, epoch_at(instance, arguments.at)):
             if wanted is None or list(key)[: len(wanted)] == wanted:
                 print(_line(key, value, as_json=arguments.json))
     return 0
@@ -57,32 +56,6 @@ def _key(text: str | None) -> list[Any] | None:
     except ValueError:
         found = text
     return found if isinstance(found, list) else [found]
-
-
-def _epoch(instance: ArchivedInstance, at: str) -> Epoch:
-    if at.isdigit():
-        if int(at) not in instance.epochs:
-            raise _nothing(instance, f"epoch {at}")
-        return Epoch(int(at))
-    try:
-        moment = dt.datetime.fromisoformat(at)
-    except ValueError:
-        raise ConfigurationError(
-            f"{at!r} is neither an epoch nor a time", hint="As in 17, or 2026-11-29T10:15:00"
-        ) from None
-    limit = moment.replace(tzinfo=moment.tzinfo or dt.UTC).timestamp() * 1_000_000
-    for epoch in sorted(instance.epochs, reverse=True):
-        if max(name.written_at for name in instance.epochs[epoch]) <= limit:
-            return epoch
-    raise _nothing(instance, f"what ended before {at}")
-
-
-def _nothing(instance: ArchivedInstance, what: str) -> ConfigurationError:
-    there = f"epochs {min(instance.epochs)} to {max(instance.epochs)}" if instance.epochs else "nothing"
-    return ConfigurationError(
-        f"the archive does not have {what} of {instance.operator}[{instance.origin.instance}]",
-        hint=f"It has {there}. `clonos archive list` shows all",
-    )
 
 
 def _states(query: ArchivedQuery, instance: ArchivedInstance, epoch: Epoch) -> Iterator[tuple[Any, Any]]:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +45,14 @@ def total(key: Any, row: Any, ctx: Any) -> Any:
     ctx.state["turns"] = ctx.state.get("turns", 0) + 1
     ctx.state["total"] = ctx.state.get("total", 0.0) + row.drawn
     yield row.k, ctx.state["turns"], ctx.state["total"]
+
+
+def see_less(key: Any, row: Any, ctx: Any) -> Any:
+    """Says something else of every tenth record, and asks something else for another one."""
+    for one in see(key, row, ctx):
+        if row.n % 10 == 3:
+            ctx.call(ask, -1)
+        yield (*one[:3], 2.0, *one[4:]) if row.n % 10 == 7 else one
 
 
 def start(place: Place, mode: str, **options: Any) -> Any:
@@ -94,8 +105,56 @@ def explained(place: Place, capsys: pytest.CaptureFixture[str], rows: list[dict[
         assert fed["row"] == {"k": row["k"], "n": seen["row"]["n"]} and "made_by" not in fed
 
 
-@pytest.mark.parametrize("mode", ["microbatch", "realtime"])
-@pytest.mark.parametrize("standby", ["none", "hot"])
+def compared(
+    place: Place, capsys: pytest.CaptureFixture[str], operator: str, fn: str, *more: str, code: int
+) -> dict[str, Any]:
+    capsys.readouterr()
+    command = [
+        "replay",
+        str(place.checkpoint),
+        "--operator",
+        operator,
+        "--against",
+        f"test_spark_archive:{fn}",
+    ]
+    assert cli.main([*command, "--json", *more]) == code
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def another_function(place: Place, capsys: pytest.CaptureFixture[str], written: int) -> None:
+    """The same one says the same, to the bit; another one differs where it does."""
+    for operator, on_timer in (("see", ["--on-timer", "test_spark_archive:soon"]), ("total", [])):
+        same = compared(place, capsys, operator, operator, *on_timer, code=0)
+        assert same["records"] == same["rows"]["then"] == same["rows"]["now"] == written, same
+    other = compared(place, capsys, "see", "see_less", "--examples", "1000", code=1)
+    assert (other["records"], other["differ"], other["unknown"]) == (written, written // 10, written // 10)
+    for one in other["examples"]:
+        (then,), n = one["then"], one["record"]["n"]
+        if n % 10 == 7:
+            assert one["now"] == [[*then[:3], 2.0, *then[4:]]]
+        else:
+            assert n % 10 == 3 and "ask(-1)" in one["unknown"] and one["now"] == []
+    live = compared(place, capsys, "see", "see_less", "--calls", "live", code=1)
+    assert (live["differ"], live["unknown"]) == (written // 10, 0)
+
+
+def stopped(place: Place, row: dict[str, Any]) -> None:
+    """In the function, at the record that the row was made of."""
+    command = [sys.executable, "-m", "clonos.cli", "replay", str(place.checkpoint), "--row", row["clonos_id"]]
+    said = subprocess.run(
+        [*command, "--pdb"],
+        input="p 'stopped', row.k, ctx.state.get('turns', 0), key\nc\n",
+        cwd=Path(__file__).parent,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert f"('stopped', {row['k']!r}, {row['turns'] - 1}, ({row['k']!r},))" in said, said
+    assert "-> def total" in said or "ctx.state[" in said, said
+
+
+@pytest.mark.parametrize(("mode", "standby"), [("microbatch", "none"), ("realtime", "hot")])
 def test_all_of_it_is_repeated_to_the_byte(
     place: Place, capsys: pytest.CaptureFixture[str], mode: str, standby: str
 ) -> None:
@@ -130,6 +189,8 @@ def test_all_of_it_is_repeated_to_the_byte(
         key: (row["turns"], row["total"]) for key, row in seen.items()
     }
     explained(place, capsys, place.rows()[-20:])
+    stopped(place, place.rows()[-1])
+    another_function(place, capsys, written)
     assert all(state["fired"] for state in states(place, capsys, "see", last).values())
 
 
@@ -148,3 +209,73 @@ def test_a_checkpoint_without_one_says_so(place: Place, capsys: pytest.CaptureFi
     assert cli.main(["archive", "verify", str(place.checkpoint)]) == 1
     assert "spark.clonos.archive.keep" in capsys.readouterr().err
     assert not Path(place.checkpoint, "clonos", "archive").exists()
+
+
+def test_what_is_damaged_or_gone_is_said(
+    place: Place, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    place.spark.conf.set("spark.clonos.archive.keep", "1 day")
+    start(place, "microbatch")
+    for at in range(3):
+        place.write([{"k": "a", "n": at}])
+        place.await_rows(at + 1)
+    place.await_commit()
+    place.stop()
+    (last,) = [row for row in place.rows() if row["turns"] == 3]
+    kept = place.checkpoint
+
+    def changed(name: str) -> Path:
+        """The archive of another checkpoint, for one change."""
+        place.checkpoint = tmp_path / name
+        shutil.copytree(kept, place.checkpoint)
+        return place.checkpoint / "clonos" / "archive"
+
+    def lacks(why: str) -> None:
+        capsys.readouterr()
+        assert cli.main(["explain", str(place.checkpoint), last["clonos_id"]]) == 1
+        assert "CANNOT BE HAD" in (said := capsys.readouterr().out) and why in said
+        assert any(why in result.get("why", "") for result in verified(place, capsys, code=1))
+
+    def segments(archive: Path) -> list[Path]:
+        """Of the instance that has made the row, oldest first."""
+        node, instance, _ = last["clonos_id"].split("-")
+        return sorted((archive / "segments" / node / instance).iterdir())
+
+    assert all(result["repeated"] for result in verified(place, capsys))
+    path = segments(changed("damaged"))[-1]
+    path.write_bytes(path.read_bytes()[:-3] + b"xyz")
+    lacks("damaged")
+    archive = changed("gone")
+    segments(archive)[0].unlink()
+    shutil.rmtree(archive / "state")
+    lacks("no state from before")
+    shutil.rmtree(changed("no program") / "programs")
+    lacks("is not in the archive")
+    place.checkpoint = kept
+    capsys.readouterr()
+    assert cli.main(["explain", str(kept), "3-0-999999"]) == 1
+    assert "not in the archive" in capsys.readouterr().out
+
+
+def test_what_is_older_than_is_kept_goes_and_the_rest_is_repeated(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """There is a state at each start of the query, so one behind which all that is old can go."""
+    place.spark.conf.set("spark.clonos.archive.keep", "1 hour")
+
+    def two_hours_pass() -> None:
+        for path in (place.checkpoint / "clonos" / "archive" / "segments").glob("*/*/*.segment"):
+            epoch, written_at, *rest = path.name.split("-")
+            path.rename(path.with_name("-".join([epoch, f"{int(written_at) - 7_200_000_000:020d}", *rest])))
+
+    for at in range(4):
+        start(place, "microbatch")
+        place.write([{"k": "a", "n": at}])
+        place.await_rows(at + 1)
+        place.await_commit()
+        place.stop()
+        two_hours_pass()
+    assert cli.main(["archive", "list", str(place.checkpoint), "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert any(one["epochs"][0] > 0 for one in listed), listed
+    assert all(result["repeated"] for result in verified(place, capsys))

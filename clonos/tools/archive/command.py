@@ -111,7 +111,8 @@ def _verified(
     with tempfile.TemporaryDirectory(prefix="clonos-desk-") as folder:
         desk = query.desk(instance, Path(folder, "desk"))
         try:
-            for found in instance.repeated(upto, desk, from_first=epoch is None):
+            since = instance.first if epoch is None else epoch
+            for found in instance.repeated(upto, desk, since=since):
                 if isinstance(found, Lacking):
                     yield {**head, "repeated": False, "why": found.why}
                 else:

@@ -30,7 +30,7 @@ from clonos.storage.keyed_state import KeyedState
 from clonos.storage.manifest import Manifest
 from clonos.storage.snapshots import SnapshotStore
 from clonos.storage.timers import EVENT_TIME, PROCESSING_TIME, TimerQueue
-from clonos.tools.archive.tracing import TracedOperator, Tracer, traced_services
+from clonos.tools.archive.tracing import TracedOperator, Watcher, traced_services
 from clonos.wire.block import parse_block
 from clonos.wire.messages import Bundle
 from clonos_standby.cluster.spec import NodeSpec
@@ -47,9 +47,9 @@ class Desk:
     """See the module. `folder` is its own."""
 
     def __init__(
-        self, origin: Origin, folder: Path, *, intercept: bool = False, tracer: Tracer | None = None
+        self, origin: Origin, folder: Path, *, intercept: bool = False, tracer: Watcher | None = None
     ) -> None:
-        """A `tracer` looks on, and ends the repetition by RowIsMade."""
+        """A `tracer` looks on, and may end the repetition by RowIsMade."""
         self._origin = origin
         self._folder = folder
         self._intercept = intercept
@@ -106,6 +106,17 @@ class Desk:
         assert self._state is not None
         self._state.flush()
         yield from self._state.scan(b"")
+
+    def fork(self, folder: Path) -> KeyedState:
+        """The state as it is now, to go on from in another way. The caller closes it."""
+        assert self._state is not None
+        self._state.checkpoint(str(folder))
+        return KeyedState(str(folder))
+
+    @property
+    def services(self) -> CausalServices:
+        """What the function is answered by."""
+        return self._services
 
     def close(self) -> None:
         if self._state is not None:

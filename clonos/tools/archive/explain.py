@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from clonos.errors import ClonosError, ConfigurationError
+from clonos.errors import ClonosError, ConfigurationError, LogCorrupt, StateError
 from clonos.protocol.archive.episode import Lacking
 from clonos.protocol.ids import Epoch, InstanceId, NodeId, Origin, OutputNumber, channel_origin
 from clonos.protocol.side_output import OutputName, output_of
@@ -67,7 +67,10 @@ def explain(query: ArchivedQuery, row: RowId, *, inputs: int = 10, depth: int = 
         "operator": instance.operator,
         "instance": instance.origin.instance,
     }
-    epoch = instance.made_in(row.number)
+    try:
+        epoch = instance.made_in(row.number)
+    except LogCorrupt as error:
+        return {**said, "lacking": f"the archive is damaged: {error.message}"}
     if epoch is None:
         return {**said, "lacking": "its epoch is not in the archive, or has not ended"}
     said["epoch"] = epoch
@@ -98,6 +101,19 @@ def explain(query: ArchivedQuery, row: RowId, *, inputs: int = 10, depth: int = 
                 one["made_by"] = explain(query, made, inputs=inputs, depth=depth - 1)
         said["inputs"].append(one)
     return said
+
+
+def made_by(query: ArchivedQuery, row: RowId) -> tuple[ArchivedInstance, Epoch, TracedCall]:
+    """Which call has made a row. Raises StateError where that cannot be had."""
+    instance = query.instance(row.origin)
+    epoch = None if instance is None else instance.made_in(row.number)
+    if instance is None or epoch is None:
+        raise StateError(f"what made the row {row} is not in the archive, or its epoch has not ended")
+    tracer = Tracer(row.number)
+    lacking = _repeat(query, instance, epoch, tracer)
+    if tracer.found is None:
+        raise StateError(f"what made the row {row} cannot be repeated: {lacking or 'no row has this number'}")
+    return instance, epoch, tracer.found
 
 
 def _repeat(query: ArchivedQuery, instance: ArchivedInstance, epoch: Epoch, tracer: Tracer) -> str | None:

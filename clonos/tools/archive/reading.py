@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import sys
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -25,7 +26,7 @@ from clonos.storage.archive import Archive, SegmentName
 from clonos.storage.manifest import Manifest
 from clonos.storage.snapshots import SnapshotStore
 from clonos.tools.archive.desk import Desk
-from clonos.tools.archive.tracing import Tracer
+from clonos.tools.archive.tracing import Watcher
 from clonos_standby.cluster.spec import NodeSpec
 
 _NEVER: Final = OutputNumber(1 << 63)
@@ -120,13 +121,15 @@ class ArchivedInstance:
                 return epoch
         return None
 
-    def _first_state(self) -> Manifest | None:
-        """What all that is there can be repeated from; None where that is the beginning of the query."""
-        first = min(self.epochs, default=NO_EPOCH)
-        found = self.episode(first)
+    @property
+    def first(self) -> Epoch:
+        """The first epoch that can be repeated."""
+        epoch = min(self.epochs, default=NO_EPOCH)
+        found = self.episode(epoch)
         if isinstance(found, Episode) and found.log_start == LOG_BEGIN:
-            return None
-        return self.state_before(Epoch(min(self.state_epochs, default=first) + 1))
+            return epoch
+        behind = min(self.state_epochs, default=epoch)
+        return min((each for each in self.epochs if each > behind), default=epoch)
 
     def processes(self, epoch: Epoch) -> list[dict[str, int]]:
         """Which have run the epoch: of which start of the query, which task attempt, and how many were lost in it
@@ -153,10 +156,18 @@ class ArchivedInstance:
         node = self._node(epoch)
         return node.version if node.schedule is None else node.schedule.at(epoch)
 
-    def repeated(self, upto: Epoch, desk: Desk, *, from_first: bool = False) -> Iterator[Episode | Lacking]:
-        """At the desk, epoch by epoch up to one, from the newest state before it, or `from_first`: each that was
-        repeated, or why it cannot be, which is the last one. Raises DivergenceError."""
-        state = self._first_state() if from_first else self.state_before(upto)
+    def repeated(
+        self,
+        upto: Epoch,
+        desk: Desk,
+        *,
+        since: Epoch | None = None,
+        begins: Callable[[Epoch, NodeSpec], None] = lambda epoch, node: None,
+    ) -> Iterator[Episode | Lacking]:
+        """At the desk, epoch by epoch up to one: each that was repeated, or why it cannot be, which is the last one. It
+        begins with the newest state before the epoch `since`, if not before `upto`. `begins` is told of each before.
+        Raises DivergenceError."""
+        state = self.state_before(upto if since is None else since)
         behind = NO_EPOCH if state is None else state.epoch
         reached: LogOffset | None = None
         for epoch in [each for each in self.epochs if behind < each <= upto]:
@@ -180,6 +191,7 @@ class ArchivedInstance:
                     f"at {reached}: an epoch in between is missing, or the query gave its history up there"
                 )
                 return
+            begins(epoch, node)
             if (lacking := desk.repeat(node, episode)) is not None:
                 yield Lacking(f"epoch {epoch}: {lacking.why}")
                 return
@@ -226,7 +238,7 @@ class ArchivedQuery:
             SnapshotStore(self._archive.state_root(origin), fence=LOWEST_FENCE, pending=None),
         )
 
-    def desk(self, instance: ArchivedInstance, folder: Path, tracer: Tracer | None = None) -> Desk:
+    def desk(self, instance: ArchivedInstance, folder: Path, tracer: Watcher | None = None) -> Desk:
         """A place to repeat what the instance did."""
         return Desk(instance.origin, folder, intercept=self.intercept, tracer=tracer)
 
@@ -254,3 +266,30 @@ def find_users_modules() -> None:
     """Functions that are pickled by their names are imported from the working directory, too."""
     if "" not in sys.path:
         sys.path.insert(0, "")
+
+
+def epoch_at(instance: ArchivedInstance, at: str) -> Epoch:
+    """An epoch by its number, or the last one that had ended at a time. Raises ConfigurationError."""
+    if at.isdigit():
+        if int(at) not in instance.epochs:
+            raise _nothing(instance, f"epoch {at}")
+        return Epoch(int(at))
+    try:
+        moment = dt.datetime.fromisoformat(at)
+    except ValueError:
+        raise ConfigurationError(
+            f"{at!r} is neither an epoch nor a time", hint="As in 17, or 2026-11-29T10:15:00"
+        ) from None
+    limit = moment.replace(tzinfo=moment.tzinfo or dt.UTC).timestamp() * 1_000_000
+    for epoch in sorted(instance.epochs, reverse=True):
+        if max(name.written_at for name in instance.epochs[epoch]) <= limit:
+            return epoch
+    raise _nothing(instance, f"what ended before {at}")
+
+
+def _nothing(instance: ArchivedInstance, what: str) -> ConfigurationError:
+    there = f"epochs {min(instance.epochs)} to {max(instance.epochs)}" if instance.epochs else "nothing"
+    return ConfigurationError(
+        f"the archive does not have {what} of {instance.operator}[{instance.origin.instance}]",
+        hint=f"It has {there}. `clonos archive list` shows all",
+    )

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import copy
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from clonos.protocol.engine.services import CausalServices, OutcomeCodec
 from clonos.protocol.engine.task_scheduler import CallPort, CallRequest, Ended
-from clonos.protocol.ids import OutputNumber
+from clonos.protocol.ids import NO_OUTPUT, OutputNumber, output_after
 from clonos.protocol.recovery.causal.determinant import CallNumber, Step
+from clonos.protocol.versions.programs import Programs
 from clonos.storage.keyed_state import KeyedState
 from clonos.storage.timers import EVENT_TIME, PROCESSING_TIME, TimerQueue
 from clonos.values.key_codec import unpack
@@ -32,6 +34,7 @@ class Asked:
     kind: str
     what: str
     given: Any = None
+    key: str = ""  # of an effect
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,51 +71,69 @@ class RowIsMade(Exception):
     """The row that was looked for has been made: nothing further has to be repeated."""
 
 
-class Tracer:
-    """Looks for the row with a number. `found` is the call that has made it."""
+class Watcher(ABC):
+    """Looks on: is told of every step before it is repeated, and of calls of the function while it `is_on`."""
 
-    def __init__(self, number: OutputNumber) -> None:
-        self.number = number
-        self.found: TracedCall | None = None
-        self.step: Step | None = None  # in which it was made
+    keeps_state = True  # calls have the state of their keys
+    is_on = False
+
+    def __init__(self) -> None:
         self.call: TracedCall | None = None  # that is under way
-        self.made: Callable[[], OutputNumber]  # rows so far, when a step begins
-        self._is_on = False
-        self._next = 0
+        self.made: Callable[[], OutputNumber] = lambda: NO_OUTPUT  # rows so far, when a step begins
+        self._next = NO_OUTPUT
 
     def step_begins(self, step: Step) -> None:
-        self._next = self.made() + 1
-        self._is_on = self._next <= self.number < self._next + step.outputs
-        if self._is_on:
-            self.step = step
-
-    @property
-    def is_on(self) -> bool:
-        """Whether the row is made in this step."""
-        return self._is_on
+        self._next = output_after(self.made(), 1)
 
     def begin(self, form: str) -> TracedCall:
-        self.call = TracedCall(form, OutputNumber(self._next))
+        self.call = TracedCall(form, self._next)
         return self.call
 
     def end(self, call: TracedCall, outputs: list[Row]) -> None:
-        """Raises RowIsMade."""
         self.call = None
         call.outputs = outputs
-        self._next += len(outputs)
+        self._next = output_after(self._next, len(outputs))
+        self.ended(call)
+
+    def runs(self, call: TracedCall, operator: Any, run: Callable[[], list[Row]]) -> list[Row]:
+        """The rows of a call."""
+        return run()
+
+    @abstractmethod
+    def ended(self, call: TracedCall) -> None:
+        """A call of the function has given its rows."""
+
+    def note(self, kind: str, what: str, given: Any = None, key: str = "") -> None:
+        if self.call is not None:
+            self.call.asked.append(Asked(kind, what, given, key))
+
+
+class Tracer(Watcher):
+    """Looks for the row with a number. `found` is the call that has made it, in `step`."""
+
+    def __init__(self, number: OutputNumber) -> None:
+        super().__init__()
+        self.number = number
+        self.found: TracedCall | None = None
+        self.step: Step | None = None
+
+    def step_begins(self, step: Step) -> None:
+        super().step_begins(step)
+        self.is_on = self._next <= self.number < output_after(self._next, step.outputs)
+        if self.is_on:
+            self.step = step
+
+    def ended(self, call: TracedCall) -> None:
+        """Raises RowIsMade."""
         if call.first <= self.number <= call.last:
             self.found = call
             raise RowIsMade
-
-    def note(self, kind: str, what: str, given: Any = None) -> None:
-        if self.call is not None:
-            self.call.asked.append(Asked(kind, what, given))
 
 
 class TracedOperator:
     """Stands where the operator stood."""
 
-    def __init__(self, operator: Any, tracer: Tracer) -> None:
+    def __init__(self, operator: Any, tracer: Watcher) -> None:
         self._operator = operator
         self._tracer = tracer
         self._services: CausalServices
@@ -166,12 +187,14 @@ class TracedOperator:
         return call
 
     def _ended(self, call: TracedCall, run: Callable[[], list[Row]]) -> list[Row]:
-        outputs = run()
+        outputs = self._tracer.runs(call, self._operator, run)
         call.after = self._kept(call.keys)
         self._tracer.end(call, outputs)
         return outputs
 
     def _kept(self, keys: list[Row]) -> dict[bytes, Any]:
+        if not self._tracer.keeps_state:
+            return {}
         found: dict[bytes, Any] = {}
         for key in keys:
             found |= copy.deepcopy(self._operator.kept(key))
@@ -181,7 +204,7 @@ class TracedOperator:
 class TracedServices(CausalServices):
     """Tells the tracer what is asked for."""
 
-    tracer: Tracer
+    tracer: Watcher
 
     def clock(self) -> int:
         reading = super().clock()
@@ -197,13 +220,13 @@ class TracedServices(CausalServices):
         self, fn: Callable[..., Any], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         return self._noted(
-            "call", _said(fn, args, kwargs), lambda: super(TracedServices, self).call(fn, args, kwargs)
+            "call", said(fn, args, kwargs), lambda: super(TracedServices, self).call(fn, args, kwargs)
         )
 
     def begin_call(self, calls: CallPort, asked: CallRequest) -> CallNumber:
         number = super().begin_call(calls, asked)
         self.tracer.note(
-            "call", f"{_said(asked.fn, asked.args, asked.kwargs)} is under way as number {number}"
+            "call", f"{said(asked.fn, asked.args, asked.kwargs)} is under way as number {number}"
         )
         return number
 
@@ -219,22 +242,26 @@ class TracedServices(CausalServices):
         kwargs: Mapping[str, Any] | None = None,
         key: str = "",
     ) -> Any:
-        what = f"{_said(fn, args, kwargs)}, key {key!r}"
-        return self._noted("effect", what, lambda: super(TracedServices, self).effect(fn, args, kwargs, key))
+        what = f"{said(fn, args, kwargs)}, key {key!r}"
+        return self._noted(
+            "effect", what, lambda: super(TracedServices, self).effect(fn, args, kwargs, key), key=key
+        )
 
-    def _noted(self, kind: str, what: str, run: Callable[[], Any], *, passes_on: bool = True) -> Any:
+    def _noted(
+        self, kind: str, what: str, run: Callable[[], Any], *, passes_on: bool = True, key: str = ""
+    ) -> Any:
         try:
             given = run()
         except Exception as error:
-            self.tracer.note(kind, what, error)
+            self.tracer.note(kind, what, error, key)
             if passes_on:
                 raise
             return None
-        self.tracer.note(kind, what, copy.deepcopy(given))
+        self.tracer.note(kind, what, copy.deepcopy(given), key)
         return given
 
 
-def _said(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any] | None) -> str:
+def said(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any] | None) -> str:
     name = getattr(fn, "__qualname__", None) or type(fn).__qualname__
     given = [*map(repr, args), *(f"{key}={value!r}" for key, value in (kwargs or {}).items())]
     return f"{name}({', '.join(given)})"
@@ -243,7 +270,7 @@ def _said(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, An
 class TracedRandom(random.Random):
     """The instance's generator; each number that is drawn of it is told."""
 
-    tracer: Tracer | None = None
+    tracer: Watcher | None = None
 
     def random(self) -> float:
         drawn = super().random()
@@ -261,7 +288,7 @@ class TracedRandom(random.Random):
 class TracedTimers(TimerQueue):
     """Tells which timers are set and cancelled."""
 
-    tracer: Tracer
+    tracer: Watcher
 
     def set(self, due: int, key: bytes, name: str = "") -> None:
         super().set(due, key, name)
@@ -272,7 +299,7 @@ class TracedTimers(TimerQueue):
         self.tracer.note("timer", f"{name!r} is cancelled", due)
 
 
-def traced_services(tracer: Tracer, state: KeyedState, outcomes: OutcomeCodec) -> TracedServices:
+def traced_services(tracer: Watcher, state: KeyedState, outcomes: OutcomeCodec) -> TracedServices:
     """Those of an instance on which the tracer looks."""
     stream = TracedRandom()
     timers, event_timers = (TracedTimers(state, family) for family in (PROCESSING_TIME, EVENT_TIME))
@@ -281,3 +308,11 @@ def traced_services(tracer: Tracer, state: KeyedState, outcomes: OutcomeCodec) -
     )
     services.tracer = stream.tracer = timers.tracer = event_timers.tracer = tracer
     return services
+
+
+def has_function(operator: Any) -> Any | None:
+    """Of an operator the part that calls the user's function, behind what stands around it: the choice of a version, the
+    answers to Python's own clocks, what is derived of its rows. None where it has no such function."""
+    while operator is not None and "_fn" not in vars(operator):
+        operator = vars(operator).get("_running" if isinstance(operator, Programs) else "_operator")
+    return operator

@@ -1,0 +1,209 @@
+"""A row and what it was made of as a picture: a box for each call, records on the arrows, sources on the left.
+
+The picture is SVG, and needs nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from html import escape
+from typing import Any, Final
+
+_LINE: Final = 17  # pixels
+_CHARACTER: Final = 6.9
+_PADDING: Final = 12
+_BETWEEN: Final = 28  # boxes, from above to below
+_ARROW: Final = 150  # its length
+_MOST: Final = 46  # characters in a line
+_COLOURS: Final = {
+    "title": "#1f2d3d",
+    "key": "#7a5c00",
+    "state": "#6b2f8a",
+    "clock": "#00617a",
+    "draw": "#00617a",
+    "call": "#9a3412",
+    "answer": "#9a3412",
+    "effect": "#b91c1c",
+    "timer": "#00617a",
+    "lacking": "#b91c1c",
+}
+
+
+@dataclass
+class _Box:
+    lines: list[tuple[str, str]]  # what sort of line, and text
+    row: list[str]  # what it gives, on the arrow behind it
+    inputs: list[_Box] = field(default_factory=list)
+    is_source: bool = False
+    x: float = 0.0
+    y: float = 0.0
+
+    @property
+    def width(self) -> float:
+        return max(len(text) for _, text in self.lines) * _CHARACTER + 2 * _PADDING
+
+    @property
+    def height(self) -> float:
+        return len(self.lines) * _LINE + 2 * _PADDING - 4
+
+    @property
+    def depth(self) -> int:
+        return 1 + max((one.depth for one in self.inputs), default=0)
+
+
+def draw(said: dict[str, Any]) -> str:
+    """The explanation of `tools.archive.explain` as SVG."""
+    root = _box(said)
+    widths = [max(box.width for box in _level(root, level)) for level in range(root.depth)]
+    lefts = [0.0] * root.depth  # of each level, from the sources on
+    for level in range(root.depth - 2, -1, -1):
+        lefts[level] = lefts[level + 1] + widths[level + 1] + _ARROW
+    bottom = _place(root, 0, 0.0, lefts, widths)
+    end = lefts[0] + widths[0] + _ARROW
+    parts = [*_arrows(root), *_final_arrow(root, end), *_boxes(root)]
+    width = end + max(len(line) for line in [*root.row, ""]) * _CHARACTER
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="-20 -24 {width + 40:.0f} {bottom + 48:.0f}" '
+        f'width="{width + 40:.0f}" height="{bottom + 48:.0f}" font-family="ui-monospace, Menlo, Consolas, monospace" '
+        'font-size="11.5">\n'
+        '<defs><marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto">'
+        '<path d="M0 0 8 4 0 8z" fill="#64748b"/></marker></defs>\n'
+        '<rect x="-20" y="-24" width="100%" height="100%" fill="#ffffff"/>\n'
+        + "\n".join(parts)
+        + "\n</svg>\n"
+    )
+
+
+def _level(box: _Box, level: int) -> Iterator[_Box]:
+    if level == 0:
+        yield box
+    for one in box.inputs:
+        if level:
+            yield from _level(one, level - 1)
+
+
+def _place(box: _Box, level: int, top: float, lefts: list[float], widths: list[float]) -> float:
+    """Below `top`; where the next one may begin, without the space between."""
+    box.x = lefts[level] + (widths[level] - box.width) / 2
+    below = top
+    for one in box.inputs:
+        below = _place(one, level + 1, below, lefts, widths) + _BETWEEN
+    below = max(below - _BETWEEN, top)
+    if box.inputs:
+        middle = (box.inputs[0].y + box.inputs[-1].y + box.inputs[-1].height) / 2
+        box.y = max(top, middle - box.height / 2)
+    else:
+        box.y = top
+    return max(below, box.y + box.height)
+
+
+# ------------------------------------------------------------------ what is in it
+
+
+def _box(said: dict[str, Any]) -> _Box:
+    lines = [("title", _short(f"{said.get('operator', said['id'])}[{said.get('instance', '?')}]"))]
+    if "epoch" in said:
+        lines.append(("place", _short(f"epoch {said['epoch']}, row {said['id']}")))
+    if "lacking" in said:
+        lines += [("lacking", part) for part in _wrapped(said["lacking"])]
+        return _Box(lines, [])
+    lost = sum(1 for one in said["processes"][1:])
+    if lost:
+        lines.append(("place", f"{lost + 1} processes ran it, one after the other"))
+    lines += [("key", _short(f"key {', '.join(map(repr, key))}")) for key in said["keys"][:3] if key]
+    for one in said["state"][:3]:
+        lines += [
+            ("state", _short(f"{sign} {one[name]!r}"))
+            for sign, name in (("before", "before"), ("after ", "after"))
+        ]
+    lines += [("timer", _short(f"timer {one['name']!r} {one['due']}")) for one in said.get("timers", ())[:3]]
+    lines += [(one["kind"], _short(_asked(one))) for one in said["asked"][:8]]
+    if len(said["asked"]) > 8:
+        lines.append(("place", f"and {len(said['asked']) - 8} more"))
+    inputs = [_input(one) for one in said["inputs"][:12]]
+    if len(said["inputs"]) > len(inputs):
+        lines.append(("place", f"of {len(said['inputs'])} records, {len(inputs)} shown"))
+    return _Box(lines, _columns(said["row"]), inputs)
+
+
+def _input(one: dict[str, Any]) -> _Box:
+    if "made_by" in one:
+        box = _box(one["made_by"])
+        box.row = _columns(one["row"])
+        return box
+    if "source" in one:
+        lines = [("title", _short(one["source"])), ("place", f"position {one['position']}")]
+    else:
+        lines = [("title", f"row {one['id']}")]
+    return _Box(lines, _columns(one["row"]), is_source=True)
+
+
+def _asked(one: dict[str, Any]) -> str:
+    given = one.get("at", one.get("raised", one.get("given", "")))
+    given = repr(given) if "given" in one else str(given)
+    return f"{one['kind']} {one['what']} -> {given}" if given else f"{one['kind']} {one['what']}"
+
+
+def _columns(row: dict[str, Any]) -> list[str]:
+    shown = [_short(f"{name}={value!r}", 20) for name, value in row.items()]
+    return shown if len(shown) <= 7 else [*shown[:6], f"and {len(shown) - 6} more"]
+
+
+def _short(text: str, most: int = _MOST) -> str:
+    return text if len(text) <= most else text[: most - 3] + "..."
+
+
+def _wrapped(text: str) -> Iterator[str]:
+    line = ""
+    for word in text.split():
+        if line and len(line) + len(word) >= _MOST:
+            yield line
+            line = ""
+        line = f"{line} {word}".strip()
+    yield line
+
+
+# ------------------------------------------------------------------- how it looks
+
+
+def _boxes(box: _Box) -> Iterator[str]:
+    fill, stroke = ("#f1f5f9", "#94a3b8") if box.is_source else ("#ffffff", "#334155")
+    yield (
+        f'<rect x="{box.x:.1f}" y="{box.y:.1f}" width="{box.width:.1f}" height="{box.height:.1f}" rx="6" fill="{fill}" '
+        f'stroke="{stroke}" stroke-width="1.3"/>'
+    )
+    for at, (kind, text) in enumerate(box.lines):
+        weight = ' font-weight="700"' if kind == "title" else ""
+        yield (
+            f'<text x="{box.x + _PADDING:.1f}" y="{box.y + _PADDING + 9 + at * _LINE:.1f}" '
+            f'fill="{_COLOURS.get(kind, "#64748b")}"{weight} xml:space="preserve">{escape(text)}</text>'
+        )
+    for one in box.inputs:
+        yield from _boxes(one)
+
+
+def _arrows(box: _Box) -> Iterator[str]:
+    for one in box.inputs:
+        yield from _arrow(one, box.x, box.y + box.height / 2)
+        yield from _arrows(one)
+
+
+def _final_arrow(root: _Box, end: float) -> Iterator[str]:
+    if root.row:
+        yield from _arrow(root, end, root.y + root.height / 2)
+
+
+def _arrow(box: _Box, x: float, y: float) -> Iterator[str]:
+    begin, middle = box.x + box.width, box.y + box.height / 2
+    bend = (x - begin) / 2
+    yield (
+        f'<path d="M{begin:.1f} {middle:.1f}C{begin + bend:.1f} {middle:.1f} {x - bend:.1f} {y:.1f} {x:.1f} {y:.1f}" '
+        'fill="none" stroke="#64748b" stroke-width="1.3" marker-end="url(#head)"/>'
+    )
+    for at, line in enumerate(box.row):
+        place = middle - 6 - (len(box.row) - 1 - at) * (_LINE - 3)
+        yield (
+            f'<text x="{begin + 8:.1f}" y="{place:.1f}" fill="#0f766e" paint-order="stroke" stroke="#ffffff" '
+            f'stroke-width="3">{escape(line)}</text>'
+        )

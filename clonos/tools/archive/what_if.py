@@ -1,0 +1,318 @@
+"""What would another function have said? It runs beside the one that ran, over the same records, in the same order,
+with the same clock and draws, and with the answers that were recorded; rows that differ are told.
+
+The function that ran is repeated at a desk, so what it said is what was said. The other one has a copy of the state
+from where the comparison begins, and from there its own: what it keeps differently makes later records differ. Each of
+its records begins with the generator as it was then, and finds the answers of the calls that were made for that record;
+a call that was made with other arguments, or not at all, has no answer: then what comes of the record is not known, and
+the key goes on with what was kept then, unless calls may be made anew. No effect is performed: one under a key that was
+used then is given what that gave, any other gives nothing.
+"""
+
+from __future__ import annotations
+
+import copy
+import enum
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from clonos.errors import ClonosError, QueryDefinitionError, UserFunctionError
+from clonos.operators.intercept.operator import InterceptedOperator
+from clonos.protocol.engine.services import CausalServices
+from clonos.protocol.event_time import fire, later
+from clonos.protocol.ids import NO_EPOCH, Epoch
+from clonos.protocol.recovery.causal.determinant import Kind, Step
+from clonos.storage.keyed_state import KeyedState
+from clonos.storage.timers import EVENT_TIME, PROCESSING_TIME, TimerQueue
+from clonos.tools.archive.desk import Desk
+from clonos.tools.archive.tracing import Asked, Row, TracedCall, TracedRandom, Watcher, has_function, said
+from clonos_standby.cluster.spec import NodeSpec
+from clonos_standby.replica.outcomes import Outcomes
+
+FORMS: Final = ("process", "map", "flat_map", "filter", "pure map", "pure flat_map", "pure filter")
+"""Of operators that can be given another function: those whose function is given one record at a time."""
+
+
+class Calls(enum.Enum):
+    """What becomes of a call of which no answer is recorded."""
+
+    FAIL = "fail"  # what comes of the record is not known
+    LIVE = "live"  # it is made
+
+
+class NotRecorded(UserFunctionError):
+    """The other function asked for something of which it is not recorded what it was given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Of one record, or of the timers behind a step, for which `record` is None."""
+
+    epoch: Epoch
+    record: Row | None
+    then: list[Row]
+    now: list[Row]
+    unknown: str = ""  # why it is not known what would have been said
+
+
+@dataclass
+class Compared:
+    """What came of it."""
+
+    records: int = 0
+    rows_then: int = 0
+    rows_now: int = 0
+    differ: int = 0  # of the records, and steps of timers
+    unknown: int = 0
+    examples: list[Difference] = field(default_factory=list)
+
+
+class WhatIf(Watcher):
+    """See the module. Looks on from epoch `since` on, and keeps so many `examples`."""
+
+    keeps_state = False
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        on_timer: Callable[..., Any] | None,
+        folder: Path,
+        *,
+        since: Epoch,
+        calls: Calls,
+        examples: int,
+        intercept: bool,
+    ) -> None:
+        super().__init__()
+        self.compared = Compared()
+        self._fn = fn
+        self._on_timer = on_timer
+        self._folder = folder
+        self._since = since
+        self._calls = calls
+        self._examples = examples
+        self._intercept = intercept
+        self._epoch = NO_EPOCH
+        self._other: _Other | None = None
+        self._desk: Desk
+        self._operator: Any = None  # that says what was said
+        self._step: Step | None = None
+        self._drawn: Any = None
+        self._by_timers: list[Row] = []  # rows of this step that timers have made
+
+    def begins(self, desk: Desk, epoch: Epoch, node: NodeSpec) -> None:
+        """An epoch is about to be repeated."""
+        self._step_ended()
+        self._step = None
+        self._desk, self._epoch = desk, epoch
+        if self._other is None and epoch >= self._since:
+            operator = _with(self._fn, self._on_timer, node)
+            state = desk.fork(self._folder)
+            made = InterceptedOperator(operator) if self._intercept else operator
+            self._other = _Other(made, state, self._calls)
+            self.is_on = True
+
+    def close(self) -> None:
+        """The comparison is over."""
+        self._step_ended()
+        if self._other is not None:
+            self._other.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    # ------------------------------------------------------------ while it repeats
+
+    def step_begins(self, step: Step) -> None:
+        self._step_ended()
+        super().step_begins(step)
+        self._step = step
+        if self._other is not None:
+            self._other.clock_reads(step)
+
+    def runs(self, call: TracedCall, operator: Any, run: Callable[[], list[Row]]) -> list[Row]:
+        self._operator = operator
+        return run()
+
+    def begin(self, form: str) -> TracedCall:
+        self._drawn = self._desk.services.random.getstate()
+        return super().begin(form)
+
+    def ended(self, call: TracedCall) -> None:
+        other = self._other
+        assert other is not None
+        if call.form == "timer":
+            self._by_timers += call.outputs
+            return
+        (record,), (key,) = call.inputs, call.keys
+        self.compared.records += 1
+        other.answers(call.asked, self._drawn, call.watermark)
+        if not self._compare(record.row, call.outputs, lambda: other.record(key, record.row)):
+            other.goes_on_as(key, copy.deepcopy(self._operator.kept(key)))
+
+    def _step_ended(self) -> None:
+        """Timers are fired behind its records, or are all of it."""
+        step, other, then = self._step, self._other, self._by_timers
+        self._by_timers = []
+        if step is None or other is None or step.kind is Kind.BOUNDARY:
+            return
+        watermark = self._desk.services.watermark
+        other.answers([], None, watermark)
+        upto = step.fired_at if step.kind is Kind.TIMER else None
+        self._compare(None, then, lambda: other.fire(upto, watermark))
+
+    def _compare(self, record: Row | None, then: list[Row], run: Callable[[], list[Row]]) -> bool:
+        """Whether it is known what the other one says."""
+        now: list[Row] = []
+        unknown = ""
+        try:
+            now = run()
+        except ClonosError as error:
+            unknown = error.message
+        self.compared.rows_then += len(then)
+        self.compared.rows_now += len(now)
+        if unknown:
+            self.compared.unknown += 1
+        elif not _same(then, now):
+            self.compared.differ += 1
+        else:
+            return True
+        if len(self.compared.examples) < self._examples:
+            self.compared.examples.append(Difference(self._epoch, record, then, now, unknown))
+        return not unknown
+
+
+def _same(then: list[Row], now: list[Row]) -> bool:
+    return then == now or list(map(repr, then)) == list(map(repr, now))  # a NaN equals no other
+
+
+def _with(fn: Callable[..., Any], on_timer: Callable[..., Any] | None, node: NodeSpec) -> Any:
+    """The operator with another function. Raises QueryDefinitionError where it cannot have one."""
+    assert node.operator is not None
+    operator: Any = node.operator()
+    inner = has_function(operator)
+    if inner is None or operator.form not in FORMS or not operator.record_at_a_time:
+        raise QueryDefinitionError(
+            f"operator {node.name!r} is of {operator.form}, whose function is given several records at once, or is "
+            "several functions",
+            hint=f"Another function is for {', '.join(FORMS[:4])}",
+        )
+    inner._fn = fn
+    if on_timer is not None:
+        inner._on_timer = on_timer
+    return operator
+
+
+class _Other:
+    """The other function, with its state and timers."""
+
+    def __init__(self, operator: Any, state: KeyedState, calls: Calls) -> None:
+        self._operator = operator
+        self._state = state
+        self._timers, self._event_timers = TimerQueue(state, PROCESSING_TIME), TimerQueue(state, EVENT_TIME)
+        self._services = _Answers(
+            state=state,
+            timers=self._timers,
+            event_timers=self._event_timers,
+            random=TracedRandom(),
+            outcomes=Outcomes(),
+        )
+        self._services.calls = calls
+        operator.open(self._services)
+
+    def close(self) -> None:
+        self._operator.close()
+        self._state.close()
+
+    def clock_reads(self, step: Step) -> None:
+        """That of the step, or of the last one that has read it."""
+        if step.clocks:
+            self._services.reading = step.clocks[0]
+        elif step.kind is Kind.TIMER:
+            self._services.reading = max(self._services.reading, step.fired_at)
+
+    def answers(self, asked: list[Asked], drawn: Any, watermark: int | None) -> None:
+        """What was asked for then."""
+        services = self._services
+        services.known = [one for one in asked if one.kind in ("call", "effect")]
+        services.exact = [one.given for one in asked if one.kind == "clock" and one.what == "exact"]
+        services.watermark = later(services.watermark, watermark)
+        if drawn is not None:
+            services.random.setstate(drawn)
+
+    def record(self, key: Row, row: Row) -> list[Row]:
+        made: list[Row] = self._operator.bundle([key], [row])
+        return made
+
+    def goes_on_as(self, key: Row, kept: dict[bytes, Any]) -> None:
+        """Of a record of which it is not known what it would have kept: with what was kept then."""
+        for at in self._operator.kept(key):
+            self._state.delete(at)
+        for at, value in kept.items():
+            self._state.save(at, value)
+
+    def fire(self, upto: int | None, watermark: int | None) -> list[Row]:
+        made = fire(self._operator, self._timers, upto, False)
+        return made + fire(self._operator, self._event_timers, watermark, True)
+
+
+class _Answers(CausalServices):
+    """What was recorded, as long as it is asked for alike."""
+
+    calls = Calls.FAIL
+    reading = 0  # of the clock, in microseconds
+
+    def __init__(self, **ports: Any) -> None:
+        super().__init__(**ports)
+        self.known: list[Asked] = []
+        self.exact: list[int] = []
+
+    def clock(self) -> int:
+        return self.reading
+
+    def exact_clock(self) -> int:
+        return self.exact.pop(0) if self.exact else self.reading
+
+    def call(
+        self, fn: Callable[..., Any], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        what = said(fn, args, kwargs)
+        for one in self._taken(lambda each: each.kind == "call" and each.what == what):
+            return _given(one)
+        if self.calls is Calls.LIVE:
+            return fn(*args, **(kwargs or {}))
+        raise NotRecorded(
+            f"it calls {what}, which was not called for this record then",
+            hint="With --calls live it is made, and answered as it is today",
+        )
+
+    def begin_call(self, calls: Any, asked: Any) -> Any:
+        raise NotRecorded(
+            "it calls while it goes on with other records", hint="Give a function that does not"
+        )
+
+    def effect(
+        self,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        key: str = "",
+    ) -> Any:
+        for one in self._taken(lambda each: each.kind == "effect" and each.key == key):
+            return _given(one)
+        return None
+
+    def _taken(self, is_it: Callable[[Asked], bool]) -> Iterator[Asked]:
+        """The first that is it, which is not found again."""
+        for at, one in enumerate(self.known):
+            if is_it(one):
+                del self.known[at]
+                yield one
+                return
+
+
+def _given(one: Asked) -> Any:
+    if isinstance(one.given, Exception):
+        raise one.given
+    return one.given

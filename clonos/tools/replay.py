@@ -1,0 +1,220 @@
+"""The command `clonos replay`: stops in the user's function where it made a row, or runs another one over what was.
+
+The function is repeated at a desk, out of the archive: without Spark, and without asking anything of the outside.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from clonos.errors import ConfigurationError, StateError
+from clonos.operators.intercept.install import install
+from clonos.protocol.archive.episode import Lacking
+from clonos.protocol.ids import Epoch
+from clonos.tools.archive.debugging import Stop, StoppedThere
+from clonos.tools.archive.explain import RowId, made_by
+from clonos.tools.archive.reading import ArchivedInstance, ArchivedQuery, epoch_at, find_users_modules
+from clonos.tools.archive.what_if import Calls, Compared, Difference, WhatIf
+from clonos.tools.named_object import named_object
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of `clonos replay`."""
+    parser.add_argument("checkpoint", help="the query's checkpointLocation")
+    parser.add_argument("--row", metavar="ID", help="up to the call that made this row, as its sink shows it")
+    parser.add_argument("--pdb", action="store_true", help="stop there in the user's function")
+    parser.add_argument(
+        "--against",
+        metavar="FUNCTION",
+        help="what this function would have said in the place of an operator's: module:function, or file.py:function",
+    )
+    parser.add_argument("--operator", help="whose function it stands for")
+    parser.add_argument("--on-timer", metavar="FUNCTION", help="another one for its timers, too")
+    parser.add_argument(
+        "--from", dest="since", metavar="EPOCH|TIME", help="from there on; all there is unless said"
+    )
+    parser.add_argument("--to", dest="upto", metavar="EPOCH|TIME", help="up to there")
+    parser.add_argument(
+        "--calls",
+        choices=[each.value for each in Calls],
+        default=Calls.FAIL.value,
+        help="what becomes of a call of which no answer is recorded: what comes of the record is not known, or it is "
+        "made now (%(default)s)",
+    )
+    parser.add_argument(
+        "--examples", type=int, default=10, metavar="N", help="so many differences (%(default)s)"
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Do it. With `--against`, 1 where anything differs or is not known."""
+    query = ArchivedQuery(arguments.checkpoint)
+    if query.intercept:
+        install()  # before the modules of functions are loaded
+    find_users_modules()
+    if (arguments.row is None) == (arguments.against is None):
+        raise ConfigurationError("what is to be replayed is not said", hint="Give either --row or --against")
+    if arguments.row is not None:
+        return _stop(query, RowId.parse(arguments.row, query.id), under_pdb=arguments.pdb)
+    if arguments.operator is None:
+        raise ConfigurationError(
+            "--against stands for the function of an operator", hint="Name it with --operator"
+        )
+    return _compare(query, arguments)
+
+
+# ------------------------------------------------------------------------ one row
+
+
+def _stop(query: ArchivedQuery, row: RowId, *, under_pdb: bool) -> int:
+    instance, epoch, call = made_by(query, row)
+    place = f"{instance.operator}[{instance.origin.instance}], epoch {epoch}"
+    print(f"row {row} was made by {place}, in the call for {_given(call.keys, call.inputs)}", flush=True)
+    if not under_pdb:
+        return 0
+    stop = Stop(call)
+    with tempfile.TemporaryDirectory(prefix="clonos-desk-") as folder:
+        desk = query.desk(instance, Path(folder, "desk"), stop)
+        try:
+            for _ in instance.repeated(epoch, desk):
+                """Up to the call."""
+        except StoppedThere:
+            return 0
+        finally:
+            desk.close()
+    raise StateError(f"the call that made row {row} was not repeated again")
+
+
+def _given(keys: list[Any], inputs: list[Any]) -> str:
+    key = f"key {', '.join(map(repr, keys[0]))}" if len(keys) == 1 and keys[0] else f"{len(keys)} keys"
+    return f"{key}, {inputs[0].row!r}" if len(inputs) == 1 else f"{key}, {len(inputs)} records"
+
+
+# --------------------------------------------------------------- another function
+
+
+def _compare(query: ArchivedQuery, arguments: argparse.Namespace) -> int:
+    fn, on_timer = _function(arguments.against), arguments.on_timer and _function(arguments.on_timer)
+    total = Compared()
+    for instance in query.instances(arguments.operator):
+        since = instance.first if arguments.since is None else epoch_at(instance, arguments.since)
+        upto = instance.last_ended if arguments.upto is None else epoch_at(instance, arguments.upto)
+        if upto is None:
+            raise StateError(f"no epoch of {instance.operator}[{instance.origin.instance}] has ended")
+        found = _compared(query, instance, since, upto, fn, on_timer, arguments)
+        _add(total, found, arguments.examples)
+    print(
+        json.dumps(_document(total), indent=1, default=repr) if arguments.json else "\n".join(_lines(total))
+    )
+    return 1 if total.differ or total.unknown else 0
+
+
+def _compared(
+    query: ArchivedQuery,
+    instance: ArchivedInstance,
+    since: Epoch,
+    upto: Epoch,
+    fn: Callable[..., Any],
+    on_timer: Callable[..., Any] | None,
+    arguments: argparse.Namespace,
+) -> Compared:
+    with tempfile.TemporaryDirectory(prefix="clonos-desk-") as folder:
+        what_if = WhatIf(
+            fn,
+            on_timer,
+            Path(folder, "other"),
+            since=since,
+            calls=Calls(arguments.calls),
+            examples=arguments.examples,
+            intercept=query.intercept,
+        )
+        desk = query.desk(instance, Path(folder, "desk"), what_if)
+        try:
+            repeated = instance.repeated(
+                upto, desk, since=since, begins=lambda epoch, node: what_if.begins(desk, epoch, node)
+            )
+            for found in repeated:
+                if isinstance(found, Lacking):
+                    raise StateError(
+                        f"{instance.operator}[{instance.origin.instance}] cannot be repeated: {found.why}",
+                        hint="`clonos archive verify` says of every epoch whether it can be repeated",
+                    )
+            what_if.close()
+        finally:
+            desk.close()
+    return what_if.compared
+
+
+def _function(named: str) -> Callable[..., Any]:
+    """Of a module, or of a file."""
+    path, colon, name = named.rpartition(":")
+    if not colon or not path.endswith(".py"):
+        found = named_object(named)
+    else:
+        spec = importlib.util.spec_from_file_location(Path(path).stem, path)
+        if spec is None or spec.loader is None or not Path(path).exists():
+            raise ConfigurationError(f"there is no file {path}")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = module
+        spec.loader.exec_module(module)
+        found = getattr(module, name, None)
+    if not callable(found):
+        raise ConfigurationError(f"{named} is no function")
+    function: Callable[..., Any] = found
+    return function
+
+
+def _add(total: Compared, found: Compared, examples: int) -> None:
+    for name in ("records", "rows_then", "rows_now", "differ", "unknown"):
+        setattr(total, name, getattr(total, name) + getattr(found, name))
+    total.examples += found.examples[: examples - len(total.examples)]
+
+
+def _document(total: Compared) -> dict[str, Any]:
+    return {
+        "records": total.records,
+        "rows": {"then": total.rows_then, "now": total.rows_now},
+        "differ": total.differ,
+        "unknown": total.unknown,
+        "examples": [
+            {
+                "epoch": one.epoch,
+                "record": None if one.record is None else _columns(one.record),
+                "then": one.then,
+                "now": one.now,
+                **({"unknown": one.unknown} if one.unknown else {}),
+            }
+            for one in total.examples
+        ],
+    }
+
+
+def _columns(record: Any) -> dict[str, Any]:
+    return dict(zip(record._fields, record, strict=True))
+
+
+def _lines(total: Compared) -> Iterator[str]:
+    share = (total.differ + total.unknown) / total.records if total.records else 0.0
+    yield (
+        f"{total.records:,} records, {total.rows_then:,} rows then, {total.rows_now:,} now: {total.differ:,} records "
+        f"differ, of {total.unknown:,} it is not known ({share:.2%})"
+    )
+    for one in total.examples:
+        yield from _difference(one)
+
+
+def _difference(one: Difference) -> Iterator[str]:
+    of = "timers" if one.record is None else ", ".join(f"{k}={v!r}" for k, v in _columns(one.record).items())
+    yield f"epoch {one.epoch}: {of}"
+    for sign, rows in (("-", one.then), ("+", one.now)):
+        yield from (f"  {sign} {row!r}" for row in rows)
+    if one.unknown:
+        yield f"  ? {one.unknown}"

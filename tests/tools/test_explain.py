@@ -1,0 +1,138 @@
+"""An explained row as text, with columns masked, and as a picture."""
+
+from __future__ import annotations
+
+import copy
+import xml.etree.ElementTree as ET
+from typing import Any
+
+import pytest
+
+from clonos.errors import ConfigurationError
+from clonos.protocol.ids import Origin
+from clonos.tools.archive.drawing import draw
+from clonos.tools.archive.explain import RowId
+from clonos.tools.explain import _lacks, _mask, lines
+
+QUERY = "a" * 32
+SAID: dict[str, Any] = {
+    "id": "3-1-17",
+    "operator": "total",
+    "instance": 1,
+    "epoch": 2,
+    "row": {"card": "4711", "spent": 12.5},
+    "processes": [{"start": 1, "attempt": 7, "replacement": 0}, {"start": 1, "attempt": 7, "replacement": 1}],
+    "version": "1",
+    "made_by_a": "record",
+    "keys": [["4711"]],
+    "state": [{"key": ["4711"], "before": None, "after": {"spent": 12.5}}],
+    "asked": [
+        {"kind": "clock", "what": "of the bundle", "at": "2026-11-29T11:00:00Z"},
+        {"kind": "call", "what": "price('4711')", "given": 12.5},
+        {"kind": "call", "what": "risk('4711')", "raised": "Timeout: <no answer> & more"},
+    ],
+    "inputs": [
+        {
+            "row": {"card": "4711", "n": 1},
+            "id": "2-0-5",
+            "made_by": {
+                "id": "2-0-5",
+                "operator": "review",
+                "instance": 0,
+                "epoch": 2,
+                "row": {"card": "4711", "n": 1},
+                "processes": [{"start": 1, "attempt": 3, "replacement": 0}],
+                "version": "1",
+                "made_by_a": "timer",
+                "keys": [["4711"]],
+                "timers": [{"name": "late", "due": "2026-11-29T10:59:00Z", "time": "processing"}],
+                "fired_at": "2026-11-29T10:59:01Z",
+                "state": [],
+                "asked": [],
+                "inputs": [],
+            },
+        },
+        {"row": {"card": "4711", "n": 2}, "source": "payments-0", "position": 99},
+        {
+            "row": {"card": "4711", "n": 3},
+            "id": "2-1-8",
+            "made_by": {"id": "2-1-8", "operator": "review", "instance": 1, "lacking": "it is damaged"},
+        },
+    ],
+}
+
+
+def test_text_says_all_of_it_each_row_below_what_is_made_of_it() -> None:
+    assert list(lines(SAID)) == [
+        "row 3-1-17  card='4711', spent=12.5",
+        "  made by total[1], epoch 2, version 1",
+        "  ran as   start 1, task 7; start 1, task 7, 1 lost before it",
+        "  called   for one record",
+        "  key      '4711'",
+        "  state    ['4711']",
+        "    before None",
+        "    after  {'spent': 12.5}",
+        "  clock    of the bundle -> 2026-11-29T11:00:00Z",
+        "  call     price('4711') -> 12.5",
+        "  call     risk('4711') -> raised Timeout: <no answer> & more",
+        "  of       row 2-0-5  card='4711', n=1",
+        "      made by review[0], epoch 2, version 1",
+        "      ran as   start 1, task 3",
+        "      called   at the timer, at 2026-11-29T10:59:01Z",
+        "      timer    'late', due at 2026-11-29T10:59:00Z in processing time",
+        "      key      '4711'",
+        "  of       card='4711', n=2  from payments-0, position 99",
+        "  of       row 2-1-8  card='4711', n=3",
+        "      made by review[1]",
+        "      CANNOT BE HAD: it is damaged",
+    ]
+    assert _lacks(SAID)
+
+
+def test_what_is_masked_is_nowhere() -> None:
+    said = copy.deepcopy(SAID)
+    _mask(said, frozenset({"card"}))
+    text = "\n".join(lines(said)) + draw(said)
+    assert "4711" not in text and "spent=***" not in text and "spent=12.5" in text
+    assert "n=1" in text and "2026-11-29T11:00:00Z" in text
+
+
+def test_the_picture_has_every_box_and_is_well_formed() -> None:
+    drawn = draw(SAID)
+    root = ET.fromstring(drawn)
+    texts = [each.text for each in root.iter("{http://www.w3.org/2000/svg}text")]
+    for text in (
+        "total[1]",
+        "review[0]",
+        "review[1]",
+        "payments-0",
+        "it is damaged",
+        "card='4711'",
+        "position 99",
+    ):
+        assert text in texts
+    assert any(text is not None and "<no answer>" in text for text in texts)
+    boxes = list(root.iter("{http://www.w3.org/2000/svg}rect"))[1:]
+    places = [tuple(float(each.get(name, "")) for name in ("x", "y", "width", "height")) for each in boxes]
+    assert len(places) == 4
+    for at, (x, y, width, height) in enumerate(places):
+        for other_x, other_y, other_width, other_height in places[at + 1 :]:
+            assert (
+                x + width < other_x
+                or other_x + other_width < x
+                or y + height < other_y
+                or other_y + other_height < y
+            ), "boxes do not overlap"
+
+
+@pytest.mark.parametrize("text", ["3-1-17", f"{QUERY}/3-1-17", f"{QUERY}/4-0/3-1-17", "4-0/3-1-17"])
+def test_ids_as_sinks_show_them(text: str) -> None:
+    assert RowId.parse(text, QUERY) == RowId(Origin.of(3, 1), 17)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"), [("17", "no id of a row"), ("3-1-17x", "no id"), (f"{'b' * 32}/3-1-17", "of query b")]
+)
+def test_what_is_no_id_of_a_row_of_the_query_is_refused(text: str, why: str) -> None:
+    with pytest.raises(ConfigurationError, match=why):
+        RowId.parse(text, QUERY)
