@@ -76,7 +76,7 @@ def explain(query: ArchivedQuery, row: RowId, *, inputs: int = 10, depth: int = 
     said["epoch"] = epoch
     tracer = Tracer(row.number)
     lacking = _repeat(query, instance, epoch, tracer)
-    if tracer.found is None:
+    if lacking is not None or tracer.found is None:
         return {**said, "lacking": lacking or f"nothing of epoch {epoch} made a row with this number"}
     call = tracer.found
     schemas = instance.schemas(epoch)
@@ -111,7 +111,7 @@ def made_by(query: ArchivedQuery, row: RowId) -> tuple[ArchivedInstance, Epoch, 
         raise StateError(f"what made the row {row} is not in the archive, or its epoch has not ended")
     tracer = Tracer(row.number)
     lacking = _repeat(query, instance, epoch, tracer)
-    if tracer.found is None:
+    if lacking is not None or tracer.found is None:
         raise StateError(f"what made the row {row} cannot be repeated: {lacking or 'no row has this number'}")
     return instance, epoch, tracer.found
 

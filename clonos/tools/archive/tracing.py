@@ -109,7 +109,8 @@ class Watcher(ABC):
 
 
 class Tracer(Watcher):
-    """Looks for the row with a number. `found` is the call that has made it, in `step`."""
+    """Looks for the row with a number. `found` is the call that has made it, in `step`. It ends the repetition behind
+    that step, when that is known to have said what is recorded."""
 
     def __init__(self, number: OutputNumber) -> None:
         super().__init__()
@@ -118,16 +119,16 @@ class Tracer(Watcher):
         self.step: Step | None = None
 
     def step_begins(self, step: Step) -> None:
+        if self.found is not None:
+            raise RowIsMade
         super().step_begins(step)
         self.is_on = self._next <= self.number < output_after(self._next, step.outputs)
         if self.is_on:
             self.step = step
 
     def ended(self, call: TracedCall) -> None:
-        """Raises RowIsMade."""
         if call.first <= self.number <= call.last:
             self.found = call
-            raise RowIsMade
 
 
 class TracedOperator:
@@ -311,8 +312,8 @@ def traced_services(tracer: Watcher, state: KeyedState, outcomes: OutcomeCodec) 
 
 
 def has_function(operator: Any) -> Any | None:
-    """Of an operator the part that calls the user's function, behind what stands around it: the choice of a version, the
-    answers to Python's own clocks, what is derived of its rows. None where it has no such function."""
+    """Of an operator the part that calls the user's function, behind what stands around it: the choice of a version,
+    the answers to Python's own clocks, what is derived of its rows. None where it has no such function."""
     while operator is not None and "_fn" not in vars(operator):
         operator = vars(operator).get("_running" if isinstance(operator, Programs) else "_operator")
     return operator
