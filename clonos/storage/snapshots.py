@@ -178,6 +178,10 @@ class SnapshotStore:
         with suppress(StorageUnavailable):
             self._collect_if_due()
 
+    def share(self, manifest: Manifest) -> None:
+        """What a snapshot of this store names need not be stored again, if it is still there."""
+        self._remember(manifest)
+
     def keep_from(self, number: int) -> None:
         """Of the snapshots inside an epoch, those from this one on are kept by number, and not only the newest."""
         self._kept_from = max(number, self._kept_from or 0)

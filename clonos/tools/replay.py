@@ -84,7 +84,7 @@ def _stop(query: ArchivedQuery, row: RowId, *, under_pdb: bool) -> int:
     with tempfile.TemporaryDirectory(prefix="clonos-desk-") as folder:
         desk = query.desk(instance, Path(folder, "desk"), stop)
         try:
-            for _ in instance.repeated(epoch, desk):
+            for _ in instance.repeated(epoch, desk, number=row.number):
                 """Up to the call."""
         except StoppedThere:
             return 0

@@ -13,7 +13,7 @@ from clonos.errors import StateError
 from clonos.operators.intercept.install import install
 from clonos.protocol.archive.episode import Lacking
 from clonos.protocol.ids import Epoch
-from clonos.tools.archive.reading import ArchivedInstance, ArchivedQuery, epoch_at, find_users_modules
+from clonos.tools.archive.reading import LAST, ArchivedInstance, ArchivedQuery, epoch_at, find_users_modules
 from clonos.tools.log.readable import key_said
 
 
@@ -62,7 +62,7 @@ def _states(query: ArchivedQuery, instance: ArchivedInstance, epoch: Epoch) -> I
     with tempfile.TemporaryDirectory(prefix="clonos-desk-") as folder:
         desk = query.desk(instance, Path(folder, "desk"))
         try:
-            for found in instance.repeated(epoch, desk):
+            for found in instance.repeated(epoch, desk, number=LAST):
                 if isinstance(found, Lacking):
                     raise StateError(
                         f"the state of {instance.operator}[{instance.origin.instance}] at the end of epoch {epoch} "

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
@@ -34,6 +34,11 @@ class Episode:
     ended: EpochEnded
     blocks: tuple[bytes, ...]
     written_at: int  # when its last segment was
+
+    def since(self, offset: LogOffset) -> Episode:
+        """What is left of it where the log has come to an offset, if it begins before."""
+        begun = offset - self.log_start
+        return replace(self, log_start=offset, log=self.log[begun:]) if 0 < begun <= len(self.log) else self
 
 
 @dataclass(frozen=True, slots=True)

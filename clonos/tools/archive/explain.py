@@ -121,7 +121,7 @@ def _repeat(query: ArchivedQuery, instance: ArchivedInstance, epoch: Epoch, trac
     with tempfile.TemporaryDirectory(prefix="clonos-desk-") as folder:
         desk = query.desk(instance, Path(folder, "desk"), tracer)
         try:
-            for found in instance.repeated(epoch, desk):
+            for found in instance.repeated(epoch, desk, number=tracer.number):
                 if isinstance(found, Lacking):
                     return found.why
         except RowIsMade:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import sys
+import zlib
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -16,8 +17,10 @@ import pyarrow as pa
 
 from clonos.errors import ConfigurationError, LogCorrupt, SnapshotCorrupt
 from clonos.protocol.archive.episode import Episode, Lacking, put_together
+from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
 from clonos.protocol.fence import LOWEST_FENCE, Fence
 from clonos.protocol.ids import LOG_BEGIN, NO_EPOCH, Epoch, LogOffset, NodeId, Origin, OutputNumber
+from clonos.protocol.line.snapshot_name import SnapshotName
 from clonos.protocol.side_output import OutputName
 from clonos.protocol.topology import NodeKind
 from clonos.spark.checkpoint import Checkpoint, checkpoint_at
@@ -28,9 +31,10 @@ from clonos.storage.snapshots import SnapshotStore
 from clonos.tools.archive.desk import Desk
 from clonos.tools.archive.tracing import Watcher
 from clonos_standby.cluster.spec import NodeSpec
+from clonos_standby.replica import snapshot_metadata as metadata
 
-_NEVER: Final = OutputNumber(1 << 63)
-"""More than any number of a row."""
+LAST: Final = OutputNumber(1 << 63)
+"""Behind every row."""
 
 
 @dataclass
@@ -52,9 +56,14 @@ class ArchivedInstance:
         return found
 
     @cached_property
+    def state_names(self) -> list[SnapshotName]:
+        """Of the archived states, in the order of the log."""
+        return sorted(self.states.manifests(), key=lambda name: (name.sequence, name.fence))
+
+    @property
     def state_epochs(self) -> list[Epoch]:
         """At whose end there is a state, in order."""
-        return sorted({name.epoch for name in self.states.manifests()})
+        return sorted({name.epoch for name in self.state_names if name.final})
 
     @property
     def bytes(self) -> int:
@@ -81,17 +90,39 @@ class ArchivedInstance:
             for segment in self.archive.read(self.origin, [name]):
                 if segment.ended is not None:
                     return segment.ended.emitted_output
-        return _NEVER
+        return LAST
 
-    def state_before(self, epoch: Epoch) -> Manifest | None:
-        """The newest archived state that an epoch can be repeated from. Damaged ones are passed over."""
-        for before in reversed([each for each in self.state_epochs if each < epoch]):
-            try:
-                if (found := self.states.final(before)) is not None and found.epoch == before:
+    def _state_for(self, epoch: Epoch, number: OutputNumber | None) -> Manifest | None:
+        """The newest archived state that an epoch can be repeated from: of the end of an earlier one, or, up to the
+        output row `number`, from inside it. What is damaged, or of a history that was given up, is passed over."""
+        for name in reversed(self.state_names):
+            is_before = name.final and name.epoch < epoch
+            is_inside = number is not None and not name.final and name.epoch == epoch
+            if (is_before or is_inside) and (found := self._readable(name)) is not None:
+                content = metadata.decode(found.meta, lambda _: tuple)
+                if is_inside and number is not None and content.emitted >= number:
+                    continue
+                behind = epoch if is_inside else min(each for each in self.epochs if each > name.epoch)
+                if self._goes_on_from(content, behind):
                     return found
-            except SnapshotCorrupt:
-                continue
         return None
+
+    def _readable(self, name: SnapshotName) -> Manifest | None:
+        try:
+            return self.states.named(str(name))
+        except SnapshotCorrupt:
+            return None
+
+    def _goes_on_from(self, state: InstanceSnapshot, epoch: Epoch) -> bool:
+        """Whether what is archived of the epoch goes on where the state was taken. Where it is not all there, what is
+        missing is said of the epoch."""
+        episode = self.episode(epoch)
+        if isinstance(episode, Lacking):
+            return True
+        begun = state.log_offset - episode.log_start
+        if begun <= 0:
+            return begun == 0
+        return zlib.crc32(episode.log[:begun]) == state.log_digest
 
     def program(self, digest: str) -> NodeSpec | Lacking:
         """What replicas were told of the operator, with the user's function in it."""
@@ -162,15 +193,16 @@ class ArchivedInstance:
         desk: Desk,
         *,
         since: Epoch | None = None,
+        number: OutputNumber | None = None,
         begins: Callable[[Epoch, NodeSpec], None] = lambda epoch, node: None,
     ) -> Iterator[Episode | Lacking]:
         """At the desk, epoch by epoch up to one: each that was repeated, or why it cannot be, which is the last one. It
-        begins with the newest state before the epoch `since`, if not before `upto`. `begins` is told of each before.
-        Raises DivergenceError."""
-        state = self.state_before(upto if since is None else since)
-        behind = NO_EPOCH if state is None else state.epoch
+        begins with the newest state before the epoch `since`, if not before `upto`, or, where it goes up to the output
+        row `number`, with one inside that. `begins` is told of each before. Raises DivergenceError."""
+        state = self._state_for(upto if since is None else since, number)
+        first = NO_EPOCH if state is None else state.epoch + state.final
         reached: LogOffset | None = None
-        for epoch in [each for each in self.epochs if behind < each <= upto]:
+        for epoch in [each for each in self.epochs if first <= each <= upto]:
             episode = self.episode(epoch)
             node = self.program(episode.program) if isinstance(episode, Episode) else episode
             if isinstance(node, Lacking):
@@ -185,6 +217,7 @@ class ArchivedInstance:
                     )
                     return
                 reached = desk.begin(node, state, self.states)
+                episode = episode.since(reached)
             if episode.log_start != reached:
                 yield Lacking(
                     f"epoch {epoch} begins at log offset {episode.log_start}, and what is archived from before it ends "

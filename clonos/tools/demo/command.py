@@ -24,6 +24,7 @@ from clonos.tools.demo.job import Mode
 from clonos.tools.demo.picture import draw
 from clonos.tools.demo.plan import SCENARIOS, scenario
 from clonos.tools.demo.report import Progress, json_line, table
+from clonos.tools.demo.tour import tour
 from clonos.tools.demo.verdicts import EXIT_STATUS, Result, worst
 from clonos.tools.demo.words import in_words
 from clonos.tools.flights.data import FlightEvent, events
@@ -57,7 +58,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--day", default="2013-02-08", help="a day of 2013 (%(default)s: a blizzard)")
     parser.add_argument("--seconds", type=float, default=16.0, help="length of the replay (%(default)s)")
-    parser.add_argument("--keep", action="store_true", help="keep checkpoints and inputs of the runs")
+    parser.add_argument(
+        "--keep",
+        action="store_true",
+        help="keep checkpoints and inputs of the runs, and what explaining their rows takes (docs/archive.md)",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -80,6 +85,8 @@ def run(arguments: argparse.Namespace) -> int:
     said = table(outcomes) if len(cases) > 1 else f"{table(outcomes)}\n\n{in_words(outcomes)}"
     print("\n" + said, file=sys.stderr if arguments.json else sys.stdout)
     print(f"picture: {picture}", file=sys.stderr)
+    if arguments.keep and "clonos" in cases[0].systems:
+        print("\n".join(["", *tour(cases[0].folder / "clonos")]), file=sys.stderr)
     return exit_status(outcomes)
 
 
@@ -122,6 +129,7 @@ def _cases(arguments: argparse.Namespace, seed: int) -> list[Case]:
             events=given,
             seconds=arguments.seconds,
             folder=(arguments.out / "runs" / f"{name}-{mode}").absolute(),
+            archive=arguments.keep,
         )
         for name in names
         for mode in modes

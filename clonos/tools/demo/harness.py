@@ -52,6 +52,7 @@ class Case:
     events: tuple[FlightEvent, ...]
     seconds: float  # the replay takes so long
     folder: Path
+    archive: bool = False  # what the causal side did can be looked into afterwards
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -323,6 +324,7 @@ def run_case(case: Case, report: Report = lambda phase, runs, appended: None) ->
                     folder=str(case.folder / system),
                     weather=weather.url,
                     standby=case.scenario.standby,
+                    archive=case.archive,
                 )
                 runs.append(SystemRun(system, job, case.scenario, case.events))
             _conduct(case, runs, source, expected, report)

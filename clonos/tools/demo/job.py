@@ -43,6 +43,7 @@ class Job:
     weather: str  # address of the weather service
     instances: int = 2  # of each operator
     standby: str = "none"  # of each instance of an operator; the causal side only
+    archive: bool = False  # past epochs can be looked into; the causal side only
     script: str = ""  # faults for `clonos.testing.faults`; the causal side only
 
     @property

@@ -33,6 +33,7 @@ def session(job: Job) -> SparkSession:
     builder = builder.config("spark.clonos.parallelism", str(job.instances))
     builder = builder.config("spark.clonos.standby", job.standby)
     builder = builder.config("spark.clonos.snapshot.interval", "2s")
+    builder = builder.config("spark.clonos.archive.keep", "1 day" if job.archive else "off")
     return clonos.configure(builder).getOrCreate()
 
 

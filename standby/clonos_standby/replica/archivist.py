@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import tempfile
 import threading
 import time
@@ -24,7 +23,9 @@ from clonos.protocol.archive.archive_segment import ArchiveSegment
 from clonos.protocol.archive.retention import kept_behind
 from clonos.protocol.archive.segment_cutter import InputSpool, SegmentCutter
 from clonos.protocol.engine.instance import InstanceSnapshot
+from clonos.protocol.fence import Fence
 from clonos.protocol.ids import NO_EPOCH, Epoch, LogOffset, Origin
+from clonos.protocol.line.snapshot_name import MARKED_EVERY, SnapshotName
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.storage.archive import Archive
 from clonos.storage.keyed_state import KeyedState
@@ -37,6 +38,8 @@ _IN_MEMORY: Final = 8 << 20
 """Bytes of input."""
 _MOST_IN_SEGMENT: Final = 32 << 20
 _BETWEEN_STATES_S: Final = 60.0
+_BETWEEN_STATES_RECORDS: Final = 100_000
+"""Inside an epoch: what a repetition has to run of a long one at most, about."""
 _STATES_KEPT: Final = 1000
 """About how many states there are of the time that is kept: a longer one has them farther apart."""
 
@@ -103,8 +106,10 @@ class Archivist:
         self._due: deque[ArchiveSegment] = deque()
         self._archive: Archive | None = None
         self._has_program = False
+        self._store: SnapshotStore | None = None
         self._storing: threading.Thread | None = None
         self._state_at: float | None = None  # when the last state was begun, by the steady clock
+        self._records = 0  # that had been processed then
 
     def restored(self, log_offset: LogOffset) -> None:
         self._cutter.restored(log_offset)
@@ -142,21 +147,18 @@ class Archivist:
 
     # ---------------------------------------------------------------- states
 
-    def keep_state(self, request: AttachRequest, state: KeyedState, meta: bytes) -> None:
-        """At the end of an epoch, of which `meta` is what the instance says of itself: if a state is due, it is stored
-        from now on."""
-        now = time.monotonic()
-        apart = max(_BETWEEN_STATES_S, self._keep / _STATES_KEPT)
-        if self._storing is not None and self._storing.is_alive():
+    def keep_state(
+        self, name: SnapshotName, state: KeyedState, meta: bytes, at: LogOffset, records: int
+    ) -> None:
+        """A checkpoint of this name has been begun, of which `meta` is what the instance says of itself, at log offset
+        `at`, when so many `records` have been processed: if a state is due, it is stored from now on."""
+        if not self._is_due(name, records) or (self._storing is not None and self._storing.is_alive()):
             return
-        if self._state_at is not None and now - self._state_at < apart:
-            return
-        self._state_at = now
+        self._state_at, self._records = time.monotonic(), records
         try:
-            store = SnapshotStore(
-                self._opened().state_root(self._origin), fence=request.fence, pending=self._pending
-            )
-            pending = store.begin(state, meta, epoch=request.epoch, sequence=0, final=True)
+            store = self._states(name.fence)
+            sequence = MARKED_EVERY * at  # of those inside an epoch, too, all are kept
+            pending = store.begin(state, meta, epoch=name.epoch, sequence=sequence, final=name.final)
         except ClonosError as error:
             self._not_kept(error)
             return
@@ -167,17 +169,34 @@ class Archivist:
                 self._forget(store)
             except ClonosError as error:
                 self._not_kept(error)
-            finally:
-                shutil.rmtree(self._pending, ignore_errors=True)
 
         self._storing = threading.Thread(target=store_it, name="archive", daemon=True)
         self._storing.start()
+
+    def _states(self, fence: Fence) -> SnapshotStore:
+        """Under the fence of the process. What the newest state has is not stored again."""
+        if self._store is None:
+            root = self._opened().state_root(self._origin)
+            self._store = SnapshotStore(root, fence=fence, pending=self._pending)
+            self._store.keep_from(0)
+            newest = max(self._store.manifests(), default=None, key=lambda name: (name.sequence, name.fence))
+            if newest is not None and (found := self._store.readable(newest)) is not None:
+                self._store.share(found)
+        elif fence > self._store.fence:
+            self._store.claim(fence)
+        return self._store
+
+    def _is_due(self, name: SnapshotName, records: int) -> bool:
+        if name.final:
+            apart = max(_BETWEEN_STATES_S, self._keep / _STATES_KEPT)
+            return self._state_at is None or time.monotonic() - self._state_at >= apart
+        return records - self._records >= _BETWEEN_STATES_RECORDS
 
     def _forget(self, store: SnapshotStore) -> None:
         archive = self._opened()
         names = archive.names(self._origin)
         horizon = time.time_ns() // 1000 - int(self._keep * 1_000_000)
-        states = [name.epoch for name in store.manifests()]
+        states = [name.epoch for name in store.manifests() if name.final]
         behind = kept_behind(((name.epoch, name.written_at) for name in names), states, horizon)
         if behind == NO_EPOCH:
             return

@@ -550,8 +550,8 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
         if self._archivist is not None:
             request = self._session.request
             self._archivist.cut(request, content, is_end=name.final)
-            if name.final:
-                self._archivist.keep_state(request, self._state, meta)
+            processed = self.live.processed
+            self._archivist.keep_state(name, self._state, meta, content.log_offset, processed)
         return self._snapshots.begin(
             self._state, meta, epoch=name.epoch, sequence=name.sequence, final=name.final
         )

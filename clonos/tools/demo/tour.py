@@ -1,0 +1,31 @@
+"""What can be asked of a run of the demonstration that was kept: why passengers of a flight were paid, for one."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+from clonos.tools.archive.explain import RowId
+from clonos.tools.archive.reading import ArchivedQuery
+from clonos.tools.demo.job import TABLE
+
+_PAID = f"select clonos_id, tailnum, amount from {TABLE} where decision = 'paid' order by amount desc, n"
+
+
+def tour(folder: Path) -> Iterator[str]:
+    """Commands, of the kept run of the causal side in `folder`. The last epoch of real time has not ended: nothing is
+    said of its rows."""
+    checkpoint = folder / "checkpoint"
+    query = ArchivedQuery(str(checkpoint))
+    with closing(sqlite3.connect(folder / "output.sqlite")) as database:
+        for row, tailnum, amount in database.execute(_PAID):
+            made = RowId.parse(row, query.id)
+            instance = query.instance(made.origin)
+            if instance is not None and instance.made_in(made.number) is not None:
+                yield f"why were ${amount} paid for {tailnum}?"
+                yield f"    clonos explain {checkpoint} {row} --draw {folder}/why.svg"
+                yield "stop in the function that decided it:"
+                yield f"    clonos replay {checkpoint} --row {row} --pdb"
+                return
