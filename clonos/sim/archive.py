@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from clonos.protocol.archive.archive_segment import ArchiveSegment
@@ -54,6 +54,10 @@ class Archivist:
     def record(self, start: LogOffset, data: bytes) -> None:
         if self._is_on:
             self.cutter.record(start, data)
+
+    def truncate(self, truncation_points: Mapping[Origin, LogOffset]) -> None:
+        if self._is_on and self._origin in truncation_points:
+            self.cutter.truncate(truncation_points[self._origin])
 
     def take(self, request: AttachRequest, records: Bundle) -> None:
         if self._is_on and records.rows:

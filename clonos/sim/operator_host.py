@@ -635,6 +635,7 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
     def truncate_log(self, truncation_points: Mapping[Origin, LogOffset]) -> None:
         with self._world.checks.truncates(self._store):
             self._store.truncate(truncation_points)
+        self.archivist.truncate(truncation_points)
 
     # ------------------------------------------------------------------- effects
 

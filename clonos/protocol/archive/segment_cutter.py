@@ -54,6 +54,12 @@ class SegmentCutter:
         """A piece of the instance's log is saved. The log need not be shared, so no other part of it may hold it."""
         self._log.merge(start, data)
 
+    def truncate(self, log_offset: LogOffset) -> None:
+        """An epoch has committed whose log ended there. A standby has followed it, and leaves nothing of it."""
+        if log_offset > self._log_upto:
+            self._log_upto = log_offset
+            self._keep_log_from(log_offset)
+
     def take(self, epoch: Epoch, block: bytes) -> None:
         """Input has come."""
         if epoch != self._epoch:
@@ -74,10 +80,7 @@ class SegmentCutter:
             self._spool.clear()
         log = contiguous(self._log, self._log_upto)[: content.log_offset - self._log_upto]
         self._log_upto = content.log_offset
-        later = pieces_from(self._log, content.log_offset)  # that are saved, and are repeated later
-        self._log = CausalLog()
-        for piece in later:
-            self._log.merge(*piece)
+        self._keep_log_from(content.log_offset)  # what is saved, and is repeated later
         pieces = self._spool.take()
         found = []
         for at, blocks in enumerate(pieces, 1):
@@ -100,3 +103,9 @@ class SegmentCutter:
             )
             self._number += 1
         return found
+
+    def _keep_log_from(self, offset: LogOffset) -> None:
+        later = pieces_from(self._log, offset)
+        self._log = CausalLog()
+        for piece in later:
+            self._log.merge(*piece)

@@ -5,7 +5,7 @@
 - *standard*: what the tables of the report are made of, in less than an hour on two cores.
 - *recoveries*: the recoveries beside each other, in real time, one failure and three; and what micro-batch has.
 - *hot_keys*: the same, with more and more records for one key, at a rate of which all sustain a multiple with uniform
-  keys; and what each sustains with the hottest.
+  keys.
 """
 
 from __future__ import annotations
@@ -83,16 +83,5 @@ PRESETS = {
             for skew in _SKEWS
             for cell in combined(_HOT_KEYS, rate=5000, seconds=16, warm_up=8)
         ),
-        searches=tuple(
-            replace(cell, skew=_SKEWS[-1])
-            for cell in combined(
-                "q12 realtime clonos,eager,coordinated,uncoordinated none single",
-                rate=12_000,
-                seconds=15,
-                warm_up=10,
-                probe=True,
-            )
-        ),
-        within=1.25,
     ),
 }

@@ -118,6 +118,10 @@ class Archivist:
         """A piece of the log is saved."""
         self._cutter.record(start, data)
 
+    def truncate(self, log_offset: LogOffset) -> None:
+        """An epoch has committed."""
+        self._cutter.truncate(log_offset)
+
     def take(self, bundle: Bundle, epoch: Epoch) -> None:
         """Input has come."""
         for block in bundle.blocks:

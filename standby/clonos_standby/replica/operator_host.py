@@ -625,6 +625,8 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
         own = truncation_points.get(self._origin)
         if own is not None:
             self._log.truncate_own(own)
+            if self._archivist is not None:
+                self._archivist.truncate(own)
         self._log.truncate_deltas(lambda raw: still_needed(raw, truncation_points))
 
     # ------------------------------------------------------------------- effects

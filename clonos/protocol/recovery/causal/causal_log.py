@@ -199,9 +199,10 @@ class Coverage:
 
 def contiguous(log: CausalLog, offset: LogOffset) -> bytes:
     """What is known from an offset on, up to the first gap."""
-    found = b""
+    found: list[bytes] = []
+    reached = offset
     for start, data in log:
-        reached = offset + len(found)
         if start <= reached < start + len(data):
-            found += data[reached - start :]
-    return found
+            found.append(data[reached - start :])
+            reached = log_after(start, data)
+    return b"".join(found)
