@@ -239,6 +239,7 @@ class Coordinator(QueryCoordinator):
                 bundle_bytes=self._settings.bundle_bytes,
                 intercept=self._settings.intercept,
                 archive_keep=self._settings.archive_keep,
+                archive_bytes=self._archive_bytes(),
                 round_interval=self._settings.round_interval,
             ),
             nodes=nodes,
@@ -261,6 +262,14 @@ class Coordinator(QueryCoordinator):
             silence=self._settings.heartbeat,
             may_ask=self._leadership.check,
         )
+
+    def _archive_bytes(self) -> int | None:
+        """For each instance of an operator alike."""
+        whole = self._settings.archive_size
+        instances = sum(
+            node.parallelism for node in self._compiled.topology().nodes if node.kind is NodeKind.OPERATOR
+        )
+        return max(1, whole // max(1, instances)) if whole else None
 
     def _placement(self) -> Placement:
         """With the services that executors have at this moment."""

@@ -241,6 +241,14 @@ class Settings:
             "checkpoint",
         )
     )
+    archive_size: int = field(
+        metadata=_setting(
+            "archive.size",
+            "0",
+            _size(0),
+            "Bytes of input and causal logs of past epochs, at most, where they are kept; 0: what `archive.keep` says",
+        )
+    )
     on_gap: OnGap = field(
         metadata=_setting(
             "onGap",

@@ -121,6 +121,7 @@ class ReplicaSettings:
     round_interval: float = 1.0  # seconds, of checkpoints where steps are not repeated
     intercept: bool = False  # functions' own clocks and random generators are recorded
     archive_keep: float = 0.0  # seconds for which epochs can be repeated; 0: none is archived
+    archive_bytes: int | None = None  # of an instance's segments, at most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ from typing import IO, Final
 
 from clonos.errors import ClonosError
 from clonos.protocol.archive.archive_segment import ArchiveSegment
-from clonos.protocol.archive.retention import kept_behind
+from clonos.protocol.archive.retention import StoredSegment, kept_behind
 from clonos.protocol.archive.segment_cutter import InputSpool, SegmentCutter
 from clonos.protocol.engine.instance import InstanceSnapshot
 from clonos.protocol.fence import Fence
@@ -94,13 +94,16 @@ class _Spool(InputSpool):
 class Archivist:
     """See the module. Of one instance of an operator whose steps are repeated."""
 
-    def __init__(self, checkpoint: str, data: str, origin: Origin, program: bytes, keep: float) -> None:
-        """`program` is what replicas are told of the operator; `keep` in seconds."""
+    def __init__(
+        self, checkpoint: str, data: str, origin: Origin, program: bytes, keep: float, most: int | None = None
+    ) -> None:
+        """`program` is what replicas are told of the operator; `keep` in seconds, `most` in bytes of segments."""
         self._checkpoint = checkpoint
         self._origin = origin
         self._raw_program = program
         self._program = hashlib.sha256(program).hexdigest()
         self._keep = keep
+        self._most = most
         self._cutter = SegmentCutter(origin, self._program, _Spool(os.path.join(data, "archive")))
         self._pending = os.path.join(data, "archive", f"{origin.node}-{origin.instance}")
         self._due: deque[ArchiveSegment] = deque()
@@ -201,7 +204,8 @@ class Archivist:
         names = archive.names(self._origin)
         horizon = time.time_ns() // 1000 - int(self._keep * 1_000_000)
         states = [name.epoch for name in store.manifests() if name.final]
-        behind = kept_behind(((name.epoch, name.written_at) for name in names), states, horizon)
+        stored = (StoredSegment(name.epoch, name.written_at, size) for name, size in names.items())
+        behind = kept_behind(stored, states, horizon, self._most)
         if behind == NO_EPOCH:
             return
         archive.drop(self._origin, [name for name in names if name.epoch <= behind])

@@ -664,7 +664,8 @@ def _archivist(query: QuerySpec, node: NodeSpec, origin: Origin) -> Archivist | 
     keep = query.settings.archive_keep
     if not keep or not node.recovery.repeats:
         return None
-    return Archivist(query.checkpoint, query.data, origin, query.nodes[node.number], keep)
+    program, most = query.nodes[node.number], query.settings.archive_bytes
+    return Archivist(query.checkpoint, query.data, origin, program, keep, most)
 
 
 def _set_aside(state: str) -> str:
