@@ -199,10 +199,15 @@ def parse_block(raw: memoryview) -> Block:
     )
 
 
+def has_rows(raw: memoryview) -> bool:
+    """Of a block as it was sent."""
+    return raw[1] == Kind.ROWS
+
+
 def without_ride_along(raw: memoryview) -> bytes:
-    """A copy of a block that was sent, without what rode along with its rows."""
-    (_, _, _, _, _, ride_along, *_), kind = _BODY.unpack_from(raw, _HEAD.size), raw[1]
-    if kind != Kind.ROWS or not ride_along:
+    """A copy of a block with rows, as it was sent, but for what rode along with them."""
+    _, _, _, _, _, ride_along, *_ = _BODY.unpack_from(raw, _HEAD.size)
+    if not ride_along:
         return bytes(raw)
     return pack_block(replace(parse_block(raw), ride_along=b""))
 

@@ -14,6 +14,7 @@ class Stop(Watcher):
     """Runs the call that has made a row under the debugger. `found` is that call, of an earlier repetition."""
 
     keeps_state = False
+    speaks = True
 
     def __init__(self, found: TracedCall) -> None:
         super().__init__()

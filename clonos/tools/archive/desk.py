@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import random
 import shutil
+import sys
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Any, Final
 
@@ -74,7 +76,11 @@ class Desk:
 
     def repeat(self, node: NodeSpec, episode: Episode) -> Lacking | None:
         """What the instance did in an epoch, which begins where it stands; why not, where input is missing. Raises
-        DivergenceError, and what the function raises."""
+        DivergenceError, and what the function raises. What the function prints goes to the standard error."""
+        with nullcontext() if self._tracer and self._tracer.speaks else redirect_stdout(sys.stderr):
+            return self._repeat(node, episode)
+
+    def _repeat(self, node: NodeSpec, episode: Episode) -> Lacking | None:
         if self._node is not node:
             self._go_on_as(node)
         instance = self._instance

@@ -47,6 +47,7 @@ class ArchivedInstance:
     segments: dict[SegmentName, int]  # their bytes
     states: SnapshotStore
     _programs: dict[str, NodeSpec] = field(default_factory=dict)
+    _known: tuple[Epoch, Episode | Lacking] | None = None
 
     @cached_property
     def epochs(self) -> dict[Epoch, list[SegmentName]]:
@@ -70,7 +71,12 @@ class ArchivedInstance:
         return sum(self.segments.values())
 
     def episode(self, epoch: Epoch) -> Episode | Lacking:
-        """What the instance did in an epoch."""
+        """What the instance did in an epoch. The last one that was asked for is kept in mind."""
+        if self._known is None or self._known[0] != epoch:
+            self._known = epoch, self._read_episode(epoch)
+        return self._known[1]
+
+    def _read_episode(self, epoch: Epoch) -> Episode | Lacking:
         try:
             return put_together(list(self.archive.read(self.origin, self.epochs.get(epoch, []))))
         except LogCorrupt as error:

@@ -75,6 +75,7 @@ class Watcher(ABC):
     """Looks on: is told of every step before it is repeated, and of calls of the function while it `is_on`."""
 
     keeps_state = True  # calls have the state of their keys
+    speaks = False  # the standard output is for the function, too
     is_on = False
 
     def __init__(self) -> None:

@@ -30,7 +30,7 @@ from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.storage.archive import Archive
 from clonos.storage.keyed_state import KeyedState
 from clonos.storage.snapshots import SnapshotStore
-from clonos.wire.block import without_ride_along
+from clonos.wire.block import has_rows, without_ride_along
 from clonos.wire.messages import Bundle
 from clonos_standby.server.log import log
 
@@ -128,7 +128,8 @@ class Archivist:
     def take(self, bundle: Bundle, epoch: Epoch) -> None:
         """Input has come."""
         for block in bundle.blocks:
-            self._cutter.take(epoch, without_ride_along(block))
+            if has_rows(block):
+                self._cutter.take(epoch, without_ride_along(block))
 
     def cut(self, request: AttachRequest, content: InstanceSnapshot, *, is_end: bool) -> None:
         """A checkpoint has been begun with `content`: what came and was recorded before it is due to be written."""
