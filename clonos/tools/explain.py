@@ -10,7 +10,7 @@ from typing import Any
 
 from clonos.operators.intercept.install import install
 from clonos.tools.archive.drawing import draw
-from clonos.tools.archive.explain import RowId, explain
+from clonos.tools.archive.explain import RowId, columns, explain
 from clonos.tools.archive.reading import ArchivedQuery, find_users_modules
 
 _MASKED = "***"
@@ -76,7 +76,7 @@ def _mask(said: dict[str, Any], columns: frozenset[str]) -> None:
 
 def lines(said: dict[str, Any]) -> Iterator[str]:
     """As text: what a row is made of is indented below it."""
-    yield f"row {said['id']}  {_columns(said.get('row'))}".rstrip()
+    yield f"row {said['id']}  {columns(said.get('row'))}".rstrip()
     yield from _made(said)
 
 
@@ -124,12 +124,8 @@ def _given(one: dict[str, Any]) -> str:
 
 def _input(one: dict[str, Any]) -> Iterator[str]:
     if "source" in one:
-        yield f"  of       {_columns(one['row'])}  from {one['source']}, position {one['position']}"
+        yield f"  of       {columns(one['row'])}  from {one['source']}, position {one['position']}"
         return
-    yield f"  of       row {one['id']}  {_columns(one['row'])}"
+    yield f"  of       row {one['id']}  {columns(one['row'])}"
     if "made_by" in one:
         yield from (f"    {line}" for line in _made(one["made_by"]))
-
-
-def _columns(row: dict[str, Any] | None) -> str:
-    return ", ".join(f"{name}={value!r}" for name, value in (row or {}).items())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 import subprocess
 import sys
@@ -122,6 +123,18 @@ def compared(
     return found
 
 
+def found(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    row = place.rows()[-1]
+    capsys.readouterr()
+    command = ["archive", "find", "--operator", "total", str(place.checkpoint)]
+    assert cli.main([*command, f"k={row['k']}", f"turns={row['turns']}"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith(f"{row['clonos_id']}  epoch ") and said.count("\n") == 1
+    assert cli.main([*command, f"k={row['k']}", "total=-1"]) == 1
+    assert cli.main([*command, "karl=1"]) == 1
+    assert "no column karl" in capsys.readouterr().err
+
+
 def another_function(place: Place, capsys: pytest.CaptureFixture[str], written: int) -> None:
     """The same one says the same, to the bit; another one differs where it does."""
     for operator, on_timer in (("see", ["--on-timer", "test_spark_archive:soon"]), ("total", [])):
@@ -190,8 +203,36 @@ def test_all_of_it_is_repeated_to_the_byte(
     }
     explained(place, capsys, place.rows()[-20:])
     stopped(place, place.rows()[-1])
+    found(place, capsys)
     another_function(place, capsys, written)
     assert all(state["fired"] for state in states(place, capsys, "see", last).values())
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("mode", ["microbatch", "realtime"])
+def test_500_rows_of_a_run_that_was_struck_at_random(
+    place: Place, capsys: pytest.CaptureFixture[str], mode: str
+) -> None:
+    rng, written = random.Random(7), 0
+    place.spark.conf.set("spark.clonos.archive.keep", "1 day")
+    place.spark.conf.set("spark.clonos.snapshot.interval", "300ms")
+    start(place, mode, standby="hot")
+    for at in range(30):
+        place.write({"k": f"k{n % 13}", "n": n} for n in range(written, written + 100))
+        written += 100
+        strike = rng.random()
+        if strike < 0.5:
+            place.kill(rng.choice((2, 3)), rng.randrange(2))
+        elif strike < 0.6:
+            place.spark.sparkContext.cancelAllJobs()
+        place.await_rows(written)
+        if at % 10 == 9:
+            end_epoch(place)
+            start(place, mode, standby="hot")
+    place.await_rows(written)
+    end_epoch(place)
+    explained(place, capsys, rng.sample(place.rows(), 500))
+    assert all(result["repeated"] for result in verified(place, capsys))
 
 
 def test_what_is_not_recorded_is_not_archived(place: Place) -> None:

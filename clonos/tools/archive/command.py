@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,9 @@ from clonos.errors import ClonosError, ConfigurationError
 from clonos.operators.intercept.install import install
 from clonos.protocol.archive.episode import Lacking
 from clonos.protocol.ids import Epoch
-from clonos.tools.archive.reading import ArchivedInstance, ArchivedQuery, find_users_modules
+from clonos.tools.archive.explain import RowId, columns
+from clonos.tools.archive.finding import Finder, FoundRow
+from clonos.tools.archive.reading import ArchivedInstance, ArchivedQuery, epoch_at, find_users_modules
 from clonos.tools.log.readable import moment
 from clonos.tools.status.text import table
 
@@ -26,10 +29,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parts = parser.add_subparsers(metavar="what", required=True, dest="what")
     listed = parts.add_parser("list", help="which epochs of which instances there are")
     verify = parts.add_parser("verify", help="repeat them, and compare with what was recorded")
-    for each in (listed, verify):
+    find = parts.add_parser("find", help="the rows of an operator that had these values, for clonos explain")
+    for each in (listed, verify, find):
         each.add_argument("checkpoint", help="the query's checkpointLocation")
-        each.add_argument("--operator", help="of this one alone")
+        each.add_argument("--operator", help="of this one alone", required=each is find)
         each.add_argument("--json", action="store_true", help="one JSON object")
+    find.add_argument(
+        "where", nargs="+", metavar="COLUMN=VALUE", help="text as it stands, other values as JSON writes them"
+    )
+    for name, help in (("from", "from there on; all there is unless said"), ("to", "up to there")):
+        find.add_argument(f"--{name}", metavar="EPOCH|TIME", help=help)
     verify.add_argument("--instance", type=int, help="this one alone")
     verify.add_argument(
         "--epoch", type=int, help="this one, and what has to be repeated before it; all unless said"
@@ -56,6 +65,8 @@ def run(arguments: argparse.Namespace) -> int:
     if query.intercept:
         install()  # before the modules of functions are loaded
     find_users_modules()
+    if arguments.what == "find":
+        return _find(query, instances, arguments)
     chosen = [each for each in instances if arguments.instance in (None, each.origin.instance)]
     results = []
     for each in chosen:
@@ -122,6 +133,46 @@ def _verified(
             yield {**head, "repeated": False, "why": f"{type(error).__name__}: {error}"}
         finally:
             desk.close()
+
+
+def _find(query: ArchivedQuery, instances: list[ArchivedInstance], arguments: argparse.Namespace) -> int:
+    """1 where nothing is found, or something could not be looked at."""
+    wanted = dict(_condition(text) for text in arguments.where)
+    found: list[dict[str, Any]] = []
+    lacking = False
+    for instance in instances:
+
+        def tells(one: FoundRow, instance: ArchivedInstance = instance) -> None:
+            said = {"id": str(RowId(instance.origin, one.number)), "epoch": one.epoch, "row": one.row}
+            found.append(said)
+            if not arguments.json:
+                print(f"{said['id']}  epoch {one.epoch}  {columns(one.row)}", flush=True)
+
+        given = vars(arguments)
+        since = instance.first if given["from"] is None else epoch_at(instance, given["from"])
+        upto = instance.last_ended if given["to"] is None else epoch_at(instance, given["to"])
+        if upto is None:
+            continue
+        finder = Finder(wanted, tells)
+        with tempfile.TemporaryDirectory(prefix="clonos-desk-") as folder:
+            desk = query.desk(instance, Path(folder, "desk"), finder)
+            try:
+                for each in instance.repeated(upto, desk, since=since, begins=finder.begins):
+                    if isinstance(each, Lacking):
+                        lacking = True
+                        print(f"{instance.operator}[{instance.origin.instance}]: {each.why}", file=sys.stderr)
+            finally:
+                desk.close()
+    if arguments.json:
+        print(json.dumps(found, indent=1, default=repr))
+    return 0 if found and not lacking else 1
+
+
+def _condition(text: str) -> tuple[str, str]:
+    column, equals, value = text.partition("=")
+    if not equals:
+        raise ConfigurationError(f"{text!r} is no condition", hint="Say column=value")
+    return column.strip(), value.strip()
 
 
 def _line(result: dict[str, Any]) -> str:

@@ -171,3 +171,8 @@ def _asked(one: Asked) -> dict[str, Any]:
     if one.kind in ("clock", "timer"):
         return {**said, "at": moment(one.given)}
     return said if one.given is None and one.kind == "call" else {**said, "given": one.given}
+
+
+def columns(row: dict[str, Any] | None) -> str:
+    """A row as text."""
+    return ", ".join(f"{name}={value!r}" for name, value in (row or {}).items())

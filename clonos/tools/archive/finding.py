@@ -1,0 +1,69 @@
+"""Which rows of an operator had these values: what `clonos explain` is to be asked, where ids are not known."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from clonos.errors import ConfigurationError
+from clonos.protocol.ids import Epoch, OutputNumber
+from clonos.protocol.side_output import output_of
+from clonos.tools.archive.tracing import Row, TracedCall, Watcher
+from clonos_standby.cluster.spec import NodeSpec
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRow:
+    number: OutputNumber
+    epoch: Epoch
+    row: dict[str, Any]
+
+
+class Finder(Watcher):
+    """Looks at every row. `wanted` says of columns which values they have to have, as text; `tells` is given what is
+    found."""
+
+    keeps_state = False
+    is_on = True
+
+    def __init__(self, wanted: dict[str, str], tells: Callable[[FoundRow], None]) -> None:
+        super().__init__()
+        self._wanted = {column: _values(text) for column, text in wanted.items()}
+        self._tells = tells
+        self._epoch: Epoch
+        self._node: NodeSpec
+
+    def begins(self, epoch: Epoch, node: NodeSpec) -> None:
+        """An epoch is about to be repeated. Raises ConfigurationError where the operator has no such column."""
+        self._epoch, self._node = epoch, node
+        known = {name for schema in node.outputs.values() for name in schema.names}
+        if unknown := self._wanted.keys() - known:
+            raise ConfigurationError(
+                f"operator {node.name!r} has no column {', '.join(sorted(unknown))}",
+                hint=f"It has {', '.join(sorted(known))}",
+            )
+
+    def ended(self, call: TracedCall) -> None:
+        for at, row in enumerate(call.outputs):
+            columns = self._columns(row)
+            if all(_is_one_of(columns.get(name), values) for name, values in self._wanted.items()):
+                self._tells(FoundRow(OutputNumber(call.first + at), self._epoch, columns))
+
+    def _columns(self, row: Row) -> dict[str, Any]:
+        return dict(zip(self._node.outputs[output_of(row)].names, row, strict=True))
+
+
+def _values(text: str) -> tuple[Any, ...]:
+    """What a text may stand for: itself, and what it is as JSON."""
+    try:
+        return text, json.loads(text)
+    except ValueError:
+        return (text,)
+
+
+def _is_one_of(value: Any, wanted: tuple[Any, ...]) -> bool:
+    if isinstance(value, bool):
+        return any(value is each for each in wanted)
+    return value in wanted or str(value) in wanted  # a date, a decimal
