@@ -320,3 +320,24 @@ def test_what_is_older_than_is_kept_goes_and_the_rest_is_repeated(
     listed = json.loads(capsys.readouterr().out)
     assert any(one["epochs"][0] > 0 for one in listed), listed
     assert all(result["repeated"] for result in verified(place, capsys))
+
+
+def test_an_archive_that_was_off_for_a_while_says_so_and_goes_on(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for at, keep in enumerate(["1 day", "off", "1 day"]):
+        place.spark.conf.set("spark.clonos.archive.keep", keep)
+        start(place, "microbatch")
+        for n in range(2):  # an epoch each
+            place.write([{"k": "a", "n": 2 * at + n}])
+            place.await_rows(2 * at + n + 1)
+            place.await_commit()
+        place.stop()
+    results = verified(place, capsys, code=1)
+    lacking = [result for result in results if not result["repeated"]]
+    assert len(lacking) == 4 and all("in between is missing" in result["why"] for result in lacking), results
+    rows = {row["turns"]: row["clonos_id"] for row in place.rows()}
+    for turns, code in ((1, 0), (2, 0), (4, 1), (6, 0)):
+        assert cli.main(["explain", str(place.checkpoint), rows[turns]]) == code, turns
+    said = capsys.readouterr().out
+    assert said.count("CANNOT BE HAD") == 1 and "turns=6" in said

@@ -111,26 +111,40 @@ def _row(said: dict[str, Any]) -> list[str]:
 def _verified(
     query: ArchivedQuery, instance: ArchivedInstance, epoch: Epoch | None
 ) -> Iterator[dict[str, Any]]:
-    """Epoch by epoch. What is at the end of the archive, and has not ended, is not asked for."""
+    """Epoch by epoch. What is at the end of the archive, and has not ended, is not asked for. Behind what cannot be
+    repeated it goes on with the next state."""
     head = {"operator": instance.operator, "instance": instance.origin.instance}
     upto = epoch if epoch is not None else instance.last_ended
     if upto is None or upto not in instance.epochs:
         which = "no epoch that has ended" if upto is None else f"epoch {upto}"
         yield {**head, "repeated": False, "why": f"{which} is in the archive"}
         return
+    since: Epoch | None = instance.first if epoch is None else epoch
+    while since is not None:
+        last = None
+        for result in _from_state(query, instance, since, upto):
+            last = result.get("epoch", last)
+            yield {**head, **result}
+        ended = since if last is None else Epoch(last + 1)
+        since = instance.first_behind(ended, upto) if epoch is None and not result["repeated"] else None
+
+
+def _from_state(
+    query: ArchivedQuery, instance: ArchivedInstance, since: Epoch, upto: Epoch
+) -> Iterator[dict[str, Any]]:
+    """From the newest state before `since` on, up to what cannot be repeated."""
     before = 0
     with tempfile.TemporaryDirectory(prefix="clonos-desk-") as folder:
         desk = query.desk(instance, Path(folder, "desk"))
         try:
-            since = instance.first if epoch is None else epoch
             for found in instance.repeated(upto, desk, since=since):
                 if isinstance(found, Lacking):
-                    yield {**head, "repeated": False, "why": found.why}
+                    yield {"repeated": False, "why": found.why}
                 else:
-                    yield {**head, "epoch": found.epoch, "repeated": True, "records": desk.records - before}
+                    yield {"epoch": found.epoch, "repeated": True, "records": desk.records - before}
                     before = desk.records
         except ClonosError as error:
-            yield {**head, "repeated": False, "why": f"{type(error).__name__}: {error}"}
+            yield {"repeated": False, "why": f"{type(error).__name__}: {error}"}
         finally:
             desk.close()
 

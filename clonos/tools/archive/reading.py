@@ -168,6 +168,13 @@ class ArchivedInstance:
         behind = min(self.state_epochs, default=epoch)
         return min((each for each in self.epochs if each > behind), default=epoch)
 
+    def first_behind(self, epoch: Epoch, upto: Epoch) -> Epoch | None:
+        """The first epoch behind this one, up to another, before which there is a state that is not before it."""
+        behind = next((each for each in self.state_epochs if each >= epoch), None)
+        if behind is None:
+            return None
+        return min((each for each in self.epochs if behind < each <= upto), default=None)
+
     def processes(self, epoch: Epoch) -> list[dict[str, int]]:
         """Which have run the epoch: of which start of the query, which task attempt, and how many were lost in it
         before each."""
