@@ -209,3 +209,22 @@ def test_input_of_an_epoch_that_was_given_up_is_in_no_segment() -> None:
     cutter.take(Epoch(4), b"c")
     (empty,) = cutter.cut(request(5), snapshot(5, 0), written_at=1, is_end=True)
     assert empty.blocks == []
+
+
+def test_a_history_that_was_given_up_harms_nothing() -> None:
+    cutter = SegmentCutter(ORIGIN, "p", Spool())
+    cutter.restored(BEGIN)
+    cutter.record(BEGIN, chunk(9, 4) + chunk(9, 4))
+    cutter.record(BEGIN, LOG)
+    (only,) = cutter.cut(request(4), snapshot(4, BEGIN + len(LOG)), written_at=1, is_end=True)
+    assert only.log == LOG
+
+
+def test_a_standby_leaves_nothing_of_an_epoch_that_has_committed() -> None:
+    cutter = SegmentCutter(ORIGIN, "p", Spool())
+    cutter.record(LOG_BEGIN, b"before")
+    cutter.truncate(LogOffset(6))
+    cutter.truncate(LogOffset(3))
+    cutter.record(LogOffset(6), b"behind")
+    (only,) = cutter.cut(request(4), snapshot(4, 12), written_at=1, is_end=False)
+    assert (only.log_start, only.log) == (6, b"behind")

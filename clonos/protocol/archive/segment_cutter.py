@@ -11,6 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
+from clonos.errors import LogConflict
 from clonos.protocol.archive.archive_segment import ArchiveSegment, EpochEnded
 from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
 from clonos.protocol.ids import LOG_BEGIN, NO_EPOCH, Epoch, LogOffset, Origin
@@ -52,7 +53,11 @@ class SegmentCutter:
 
     def record(self, start: LogOffset, data: bytes) -> None:
         """A piece of the instance's log is saved. The log need not be shared, so no other part of it may hold it."""
-        self._log.merge(start, data)
+        try:
+            self._log.merge(start, data)
+        except LogConflict:  # a history was given up, and what is archived of it does not count
+            self._log = CausalLog()
+            self._log.merge(start, data)
 
     def truncate(self, log_offset: LogOffset) -> None:
         """An epoch has committed whose log ended there. A standby has followed it, and leaves nothing of it."""
