@@ -14,6 +14,8 @@ from clonos.tools.archive.explain import RowId, columns, explain
 from clonos.tools.archive.reading import ArchivedQuery, find_users_modules
 
 _MASKED = "***"
+_SHOWN = 20
+"""Records, keys and states of one call, in text; JSON has all."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -93,16 +95,20 @@ def _made(said: dict[str, Any]) -> Iterator[str]:
     yield f"  called   {how.get(said['made_by_a'], 'at the ' + said['made_by_a'])}" + _fired(said)
     for timer in said.get("timers", ()):
         yield f"  timer    {timer['name']!r}, due at {timer['due']} in {timer['time']} time"
-    for key in said["keys"]:
+    for key in said["keys"][:_SHOWN]:
         yield f"  key      {', '.join(map(repr, key)) if isinstance(key, list) else key}"
-    for one in said["state"]:
+    if (more := len(said["keys"]) - _SHOWN) > 0:
+        yield f"  key      and {more:,} more"
+    for one in said["state"][:_SHOWN]:
         yield f"  state    {one['key']!r}"
         yield f"    before {one['before']!r}"
         yield f"    after  {one['after']!r}"
     for one in said["asked"]:
         yield f"  {one['kind']:<8} {one['what']}{_given(one)}"
-    for one in said["inputs"]:
+    for one in said["inputs"][:_SHOWN]:
         yield from _input(one)
+    if (more := len(said["inputs"]) - _SHOWN) > 0:
+        yield f"  of       {more:,} more records, which the call was given with these"
 
 
 def _fired(said: dict[str, Any]) -> str:

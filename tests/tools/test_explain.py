@@ -89,6 +89,15 @@ def test_text_says_all_of_it_each_row_below_what_is_made_of_it() -> None:
     assert _lacks(SAID)
 
 
+def test_a_call_that_was_given_many_records_is_not_all_in_the_text() -> None:
+    one = {"row": {"n": 1}, "source": "payments-0", "position": 9}
+    many = {**SAID, "made_by_a": "bundle", "inputs": [one] * 1234, "keys": [[at] for at in range(40)]}
+    text = list(lines(many))
+    assert text[-1] == "  of       1,214 more records, which the call was given with these"
+    assert text.count("  of       n=1  from payments-0, position 9") == 20
+    assert "  called   for 1234 records at once" in text and "  key      and 20 more" in text
+
+
 def test_what_is_masked_is_nowhere() -> None:
     said = copy.deepcopy(SAID)
     _mask(said, frozenset({"card"}))
