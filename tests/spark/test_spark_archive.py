@@ -7,6 +7,8 @@ import random
 import shutil
 import subprocess
 import sys
+import time
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -341,3 +343,36 @@ def test_an_archive_that_was_off_for_a_while_says_so_and_goes_on(
         assert cli.main(["explain", str(place.checkpoint), rows[turns]]) == code, turns
     said = capsys.readouterr().out
     assert said.count("CANNOT BE HAD") == 1 and "turns=6" in said
+
+
+def unmodified(key: Any, row: Any, ctx: Any) -> Any:
+    yield row.k, row.n, time.time(), uuid.uuid4().hex
+
+
+def test_functions_that_know_nothing_of_ctx_are_repeated_too(place: Place) -> None:
+    place.spark.conf.set("spark.clonos.archive.keep", "1 day")
+    place.spark.conf.set("spark.clonos.intercept", "true")
+    columns = "k string, n long, at double, id string"
+    place.start(place.causal(SCHEMA).groupBy("k").process(unmodified, columns, name="asks"))
+    place.write([{"k": "a", "n": 1}, {"k": "a", "n": 2}])
+    *_, row = place.await_rows(2)
+    place.await_commit()
+    place.stop()
+    (made,) = [one["clonos_id"] for one in place.rows() if one["n"] == row["n"]]
+
+    def said(*arguments: str) -> str:
+        """In a process that intercepts before it loads the function's module."""
+        command = [sys.executable, "-m", "clonos.cli", *arguments]
+        return subprocess.run(
+            command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True
+        ).stdout
+
+    assert "repeated to the byte" in said("archive", "verify", str(place.checkpoint))
+    text = said("explain", str(place.checkpoint), made)
+    assert (
+        f"at={row['at']!r}, id={row['id']!r}" in text
+        and "clock    exact" in text
+        and "draw     128 bits" in text
+    )
+    there = ["--operator", "asks", "--against", "test_spark_archive:unmodified"]
+    assert "0 records differ, of 0 it is not known" in said("replay", str(place.checkpoint), *there)

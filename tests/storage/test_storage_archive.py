@@ -24,6 +24,7 @@ SEGMENT = ArchiveSegment(
     written_at=1_764_410_000_000_000,
     realtime=True,
     program="ab" * 32,
+    intercept=True,
     epoch_start=LogOffset(1000),
     log_start=LogOffset(1234),
     log=b"what was recorded",

@@ -29,6 +29,7 @@ class Episode:
     epoch: Epoch
     realtime: bool
     program: str
+    intercept: bool
     log_start: LogOffset
     log: bytes
     ended: EpochEnded
@@ -72,6 +73,7 @@ def put_together(segments: Sequence[ArchiveSegment]) -> Episode | Lacking:
         last.epoch,
         last.realtime,
         last.program,
+        last.intercept,
         last.epoch_start,
         data[:whole],
         last.ended,

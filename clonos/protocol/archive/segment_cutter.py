@@ -36,9 +36,10 @@ class InputSpool(ABC):
 class SegmentCutter:
     """See the module. `program` says which one runs the instance."""
 
-    def __init__(self, origin: Origin, program: str, spool: InputSpool) -> None:
+    def __init__(self, origin: Origin, program: str, spool: InputSpool, *, intercept: bool = False) -> None:
         self._origin = origin
         self._program = program
+        self._intercept = intercept
         self._spool = spool
         self._epoch = NO_EPOCH
         self._log_upto = LOG_BEGIN
@@ -99,6 +100,7 @@ class SegmentCutter:
                     written_at=written_at,
                     realtime=request.realtime,
                     program=self._program,
+                    intercept=self._intercept,
                     epoch_start=content.epoch_log_offset,
                     log_start=LogOffset(content.log_offset - len(log)),
                     log=log if is_last else b"",

@@ -48,13 +48,11 @@ _FENCE: Final = Fence(1)  # of the desk's own states
 class Desk:
     """See the module. `folder` is its own."""
 
-    def __init__(
-        self, origin: Origin, folder: Path, *, intercept: bool = False, tracer: Watcher | None = None
-    ) -> None:
+    def __init__(self, origin: Origin, folder: Path, *, tracer: Watcher | None = None) -> None:
         """A `tracer` looks on, and may end the repetition by RowIsMade."""
         self._origin = origin
         self._folder = folder
-        self._intercept = intercept
+        self._intercept = False
         self._tracer = tracer
         self._lives = 0
         self._records = 0  # of earlier lives
@@ -69,8 +67,12 @@ class Desk:
         self._instance: Instance
         self._input = ArchivedInput()
 
-    def begin(self, node: NodeSpec, state: Manifest | None, states: SnapshotStore) -> LogOffset:
-        """At an archived state, or at the beginning of the query; the log offset there."""
+    def begin(
+        self, node: NodeSpec, state: Manifest | None, states: SnapshotStore, *, intercept: bool
+    ) -> LogOffset:
+        """At an archived state, or at the beginning of the query; the log offset there. With `intercept`, what
+        functions ask of Python's own clocks and generators was recorded."""
+        self._intercept = intercept
         self._build(node, state, states)
         return self._instance.log_offset
 
@@ -81,7 +83,8 @@ class Desk:
             return self._repeat(node, episode)
 
     def _repeat(self, node: NodeSpec, episode: Episode) -> Lacking | None:
-        if self._node is not node:
+        if self._node is not node or self._intercept != episode.intercept:
+            self._intercept = episode.intercept
             self._go_on_as(node)
         instance = self._instance
         instance.open_epoch(episode.epoch, realtime=episode.realtime)

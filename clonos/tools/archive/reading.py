@@ -229,7 +229,7 @@ class ArchivedInstance:
                         "dropped"
                     )
                     return
-                reached = desk.begin(node, state, self.states)
+                reached = desk.begin(node, state, self.states, intercept=episode.intercept)
                 episode = episode.since(reached)
             if episode.log_start != reached:
                 yield Lacking(
@@ -257,8 +257,9 @@ class ArchivedQuery:
 
     @property
     def intercept(self) -> bool:
-        """Whether functions' own clocks and random generators were recorded."""
-        return (self._program.settings or {}).get(INTERCEPT) == "true"
+        """Whether functions' own clocks and random generators were recorded in any epoch."""
+        programs = (each.program for each in self.checkpoint.history().bindings)
+        return any((each.settings or {}).get(INTERCEPT) == "true" for each in programs)
 
     def instances(self, operator: str | None = None) -> list[ArchivedInstance]:
         """Of all operators, or of one. Raises ConfigurationError where there is no such operator."""
@@ -286,7 +287,7 @@ class ArchivedQuery:
 
     def desk(self, instance: ArchivedInstance, folder: Path, tracer: Watcher | None = None) -> Desk:
         """A place to repeat what the instance did."""
-        return Desk(instance.origin, folder, intercept=self.intercept, tracer=tracer)
+        return Desk(instance.origin, folder, tracer=tracer)
 
     def instance(self, origin: Origin) -> ArchivedInstance | None:
         """None where it is not one of an operator."""

@@ -95,7 +95,15 @@ class Archivist:
     """See the module. Of one instance of an operator whose steps are repeated."""
 
     def __init__(
-        self, checkpoint: str, data: str, origin: Origin, program: bytes, keep: float, most: int | None = None
+        self,
+        checkpoint: str,
+        data: str,
+        origin: Origin,
+        program: bytes,
+        keep: float,
+        most: int | None = None,
+        *,
+        intercept: bool = False,
     ) -> None:
         """`program` is what replicas are told of the operator; `keep` in seconds, `most` in bytes of segments."""
         self._checkpoint = checkpoint
@@ -104,7 +112,8 @@ class Archivist:
         self._program = hashlib.sha256(program).hexdigest()
         self._keep = keep
         self._most = most
-        self._cutter = SegmentCutter(origin, self._program, _Spool(os.path.join(data, "archive")))
+        spool = _Spool(os.path.join(data, "archive"))
+        self._cutter = SegmentCutter(origin, self._program, spool, intercept=intercept)
         self._pending = os.path.join(data, "archive", f"{origin.node}-{origin.instance}")
         self._due: deque[ArchiveSegment] = deque()
         self._archive: Archive | None = None

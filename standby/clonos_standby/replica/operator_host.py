@@ -664,8 +664,16 @@ def _archivist(query: QuerySpec, node: NodeSpec, origin: Origin) -> Archivist | 
     keep = query.settings.archive_keep
     if not keep or not node.recovery.repeats:
         return None
-    program, most = query.nodes[node.number], query.settings.archive_bytes
-    return Archivist(query.checkpoint, query.data, origin, program, keep, most)
+    program, settings = query.nodes[node.number], query.settings
+    return Archivist(
+        query.checkpoint,
+        query.data,
+        origin,
+        program,
+        keep,
+        settings.archive_bytes,
+        intercept=settings.intercept,
+    )
 
 
 def _set_aside(state: str) -> str:
