@@ -153,14 +153,14 @@ def _find(query: ArchivedQuery, instances: list[ArchivedInstance], arguments: ar
     """1 where nothing is found, or something could not be looked at."""
     wanted = dict(_condition(text) for text in arguments.where)
     found: list[dict[str, Any]] = []
-    lacking = False
+    lacking, out = False, sys.stdout  # while a function is repeated, that is another one
     for instance in instances:
 
         def tells(one: FoundRow, instance: ArchivedInstance = instance) -> None:
             said = {"id": str(RowId(instance.origin, one.number)), "epoch": one.epoch, "row": one.row}
             found.append(said)
             if not arguments.json:
-                print(f"{said['id']}  epoch {one.epoch}  {columns(one.row)}", flush=True)
+                print(f"{said['id']}  epoch {one.epoch}  {columns(one.row)}", file=out, flush=True)
 
         given = vars(arguments)
         since = instance.first if given["from"] is None else epoch_at(instance, given["from"])
