@@ -35,10 +35,10 @@ class Broadcasts:
             self._found[id(variable)] = digest_of(raw), variable
         return BroadcastVariable(BroadcastValues(checkpoint), self._found[id(variable)][0])
 
-    def publish(self, checkpoint: str) -> None:
+    def publish(self, checkpoint: str, *, keeps_others: bool) -> None:
         """All of them are in the checkpoint afterwards. Raises StorageUnavailable and QueryDefinitionError."""
         values = {name: partial(_pickled, variable) for name, variable in self._found.values()}
-        BroadcastValues(checkpoint).keep(values)
+        BroadcastValues(checkpoint).keep(values, and_others=keeps_others)
 
 
 def _pickled(variable: Any) -> bytes:

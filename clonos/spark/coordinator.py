@@ -222,7 +222,7 @@ class Coordinator(QueryCoordinator):
     def _start_servers(self) -> ReplicaServers:
         nodes = self._compiled.node_specs(self._history)
         self._leadership.check()
-        self._compiled.broadcasts.publish(self._checkpoint.location)
+        self._publish_broadcasts()
         spec = self._spec = QuerySpec(
             query=self.query,
             token=self._token,
@@ -262,6 +262,11 @@ class Coordinator(QueryCoordinator):
             silence=self._settings.heartbeat,
             may_ask=self._leadership.check,
         )
+
+    def _publish_broadcasts(self) -> None:
+        """Those of past epochs stay while these can be repeated."""
+        is_archived = bool(self._settings.archive_keep)
+        self._compiled.broadcasts.publish(self._checkpoint.location, keeps_others=is_archived)
 
     def _archive_bytes(self) -> int | None:
         """For each instance of an operator alike."""
@@ -315,7 +320,7 @@ class Coordinator(QueryCoordinator):
         with self._starting:
             carry_out(self.begin_start(resumes=resumes))
         check_topics(self._checkpoint, self._compiled.kafka_sources(), same_source=self._same_source)
-        self._compiled.broadcasts.publish(self._checkpoint.location)
+        self._publish_broadcasts()
         self._channels.open(self.generation)
         return Address(
             self._servers.addresses,

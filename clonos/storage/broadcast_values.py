@@ -48,14 +48,14 @@ class BroadcastValues:
             )
         return raw
 
-    def keep(self, values: Mapping[str, Callable[[], bytes]]) -> None:
-        """These are there afterwards, by name, and no others. One that is there is not read. Raises
-        StorageUnavailable."""
+    def keep(self, values: Mapping[str, Callable[[], bytes]], *, and_others: bool = False) -> None:
+        """These are there afterwards, by name, and no others, unless past epochs may need them (`and_others`). One that
+        is there is not read. Raises StorageUnavailable."""
         folder = self._folder()
         there = folder.sizes(FOLDER)
         for name in values.keys() - there.keys():
             folder.write(f"{FOLDER}/{name}", values[name]())
-        for name in there.keys() - values.keys():
+        for name in () if and_others else there.keys() - values.keys():
             folder.delete(f"{FOLDER}/{name}")
 
     def _folder(self) -> Folder:
