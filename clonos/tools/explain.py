@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from clonos.errors import ConfigurationError
 from clonos.operators.intercept.install import install
 from clonos.tools.archive.drawing import draw
-from clonos.tools.archive.explain import RowId, columns, explain
+from clonos.tools.archive.explain import RowId, as_json, columns, explain
 from clonos.tools.archive.reading import ArchivedQuery, find_users_modules
 
 _MASKED = "***"
@@ -47,12 +48,17 @@ def run(arguments: argparse.Namespace) -> int:
     find_users_modules()
     row = RowId.parse(arguments.row, query.id)
     said = explain(query, row, inputs=arguments.inputs, depth=arguments.depth)
-    masked = frozenset(filter(None, arguments.mask.split(",")))
+    masked = frozenset(filter(None, map(str.strip, arguments.mask.split(","))))
+    if unknown := masked - _names(said):
+        raise ConfigurationError(
+            f"no row has a column {', '.join(sorted(unknown))}",
+            hint=f"There are {', '.join(sorted(_names(said)))}",
+        )
     if masked:
         _mask(said, masked)
     if arguments.draw is not None:
         Path(arguments.draw).write_text(draw(said), "utf-8")
-    print(json.dumps(said, indent=1, default=repr) if arguments.json else "\n".join(lines(said)))
+    print(json.dumps(as_json(said), indent=1, default=repr) if arguments.json else "\n".join(lines(said)))
     return 1 if _lacks(said) else 0
 
 
@@ -61,12 +67,23 @@ def _lacks(said: dict[str, Any]) -> bool:
     return "lacking" in said or any(map(_lacks, made))
 
 
+def _names(said: dict[str, Any]) -> set[str]:
+    """Of the columns that are shown."""
+    found = set(said.get("row", {}))
+    for one in said.get("inputs", ()):
+        found |= set(one["row"]) | _names(one.get("made_by", {}))
+    return found
+
+
 def _mask(said: dict[str, Any], columns: frozenset[str]) -> None:
-    """In place. State, keys and what the function asked for may have been made of these columns."""
+    """In place: columns of these names, wherever they are, and state, keys, timers and what the function asked for,
+    which may have been made of them."""
     said["row"] = {name: _MASKED if name in columns else value for name, value in said.get("row", {}).items()}
     for one in said.get("state", ()):
         one |= {"key": _MASKED, "before": _MASKED, "after": _MASKED}
     said["keys"] = [_MASKED for _ in said.get("keys", ())]
+    for one in said.get("timers", ()):
+        one["name"] = _MASKED
     for one in said.get("asked", ()):
         if one["kind"] not in ("clock", "draw"):
             one |= {name: _MASKED for name in ("what", "given", "raised") if name in one}
@@ -95,7 +112,7 @@ def _made(said: dict[str, Any]) -> Iterator[str]:
     yield f"  called   {how.get(said['made_by_a'], 'at the ' + said['made_by_a'])}" + _fired(said)
     for timer in said.get("timers", ()):
         yield f"  timer    {timer['name']!r}, due at {timer['due']} in {timer['time']} time"
-    for key in said["keys"][:_SHOWN]:
+    for key in filter(None, said["keys"][:_SHOWN]):
         yield f"  key      {', '.join(map(repr, key)) if isinstance(key, list) else key}"
     if (more := len(said["keys"]) - _SHOWN) > 0:
         yield f"  key      and {more:,} more"

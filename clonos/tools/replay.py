@@ -18,11 +18,21 @@ from clonos.errors import ConfigurationError, StateError
 from clonos.operators.intercept.install import install
 from clonos.protocol.archive.episode import Lacking
 from clonos.protocol.ids import Epoch
+from clonos.protocol.side_output import OutputName
 from clonos.tools.archive.debugging import Stop, StoppedThere
-from clonos.tools.archive.explain import RowId, made_by
-from clonos.tools.archive.reading import ArchivedInstance, ArchivedQuery, epoch_at, find_users_modules
+from clonos.tools.archive.explain import RowId, as_json, columns, made_by
+from clonos.tools.archive.reading import (
+    ArchivedInstance,
+    ArchivedQuery,
+    epoch_at,
+    epoch_from,
+    find_users_modules,
+)
 from clonos.tools.archive.what_if import Calls, Compared, Difference, WhatIf
 from clonos.tools.named_object import named_object
+
+_UNDER = "clonos_other_function"
+"""The name of a file's module: the job's own may have the name that the file has."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -105,14 +115,22 @@ def _compare(query: ArchivedQuery, arguments: argparse.Namespace) -> int:
     fn, on_timer = _function(arguments.against), arguments.on_timer and _function(arguments.on_timer)
     total = Compared()
     for instance in query.instances(arguments.operator):
-        since = instance.first if arguments.since is None else epoch_at(instance, arguments.since)
+        if not instance.segments:
+            continue  # it has never run while there was an archive
+        since = epoch_from(instance, arguments.since)
         upto = instance.last_ended if arguments.upto is None else epoch_at(instance, arguments.upto)
         if upto is None:
-            raise StateError(f"no epoch of {instance.operator}[{instance.origin.instance}] has ended")
+            continue
+        if upto < since:
+            raise ConfigurationError(f"it begins with epoch {since}, and ends with epoch {upto} before that")
         found = _compared(query, instance, since, upto, fn, on_timer, arguments)
         _add(total, found, arguments.examples)
+    if not total.records:
+        raise StateError("nothing was compared: no record of these epochs is in the archive")
     print(
-        json.dumps(_document(total), indent=1, default=repr) if arguments.json else "\n".join(_lines(total))
+        json.dumps(as_json(_document(total)), indent=1, default=repr)
+        if arguments.json
+        else "\n".join(_lines(total))
     )
     return 1 if total.differ or total.unknown else 0
 
@@ -159,12 +177,15 @@ def _function(named: str) -> Callable[..., Any]:
     if not colon or not path.endswith(".py"):
         found = named_object(named)
     else:
-        spec = importlib.util.spec_from_file_location(Path(path).stem, path)
+        spec = importlib.util.spec_from_file_location(_UNDER, path)
         if spec is None or spec.loader is None or not Path(path).exists():
             raise ConfigurationError(f"there is no file {path}")
         module = importlib.util.module_from_spec(spec)
         sys.modules[spec.name] = module
-        spec.loader.exec_module(module)
+        try:
+            spec.loader.exec_module(module)
+        except Exception as error:
+            raise ConfigurationError(f"{path} cannot be loaded: {type(error).__name__}: {error}") from error
         found = getattr(module, name, None)
     if not callable(found):
         raise ConfigurationError(f"{named} is no function")
@@ -188,13 +209,18 @@ def _document(total: Compared) -> dict[str, Any]:
             {
                 "epoch": one.epoch,
                 "record": None if one.record is None else _columns(one.record),
-                "then": one.then,
-                "now": one.now,
+                "then": [_row(*each) for each in one.then],
+                "now": [_row(*each) for each in one.now],
                 **({"unknown": one.unknown} if one.unknown else {}),
             }
             for one in total.examples
         ],
     }
+
+
+def _row(output: OutputName, row: dict[str, Any]) -> dict[str, Any]:
+    """With the side output that it is of."""
+    return {"side output": output, **row} if output else row
 
 
 def _columns(record: Any) -> dict[str, Any]:
@@ -215,6 +241,6 @@ def _difference(one: Difference) -> Iterator[str]:
     of = "timers" if one.record is None else ", ".join(f"{k}={v!r}" for k, v in _columns(one.record).items())
     yield f"epoch {one.epoch}: {of}"
     for sign, rows in (("-", one.then), ("+", one.now)):
-        yield from (f"  {sign} {row!r}" for row in rows)
+        yield from (f"  {sign} {columns(_row(*row))}" for row in rows)
     if one.unknown:
         yield f"  ? {one.unknown}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from clonos.errors import StateError
 from clonos.operators.intercept.install import install
 from clonos.protocol.archive.episode import Lacking
 from clonos.protocol.ids import Epoch
+from clonos.tools.archive.explain import as_json
 from clonos.tools.archive.reading import LAST, ArchivedInstance, ArchivedQuery, epoch_at, find_users_modules
 from clonos.tools.log.readable import key_said
 
@@ -41,10 +43,17 @@ def run(arguments: argparse.Namespace) -> int:
         install()  # before the modules of functions are loaded
     find_users_modules()
     wanted = _key(arguments.key)
+    found = False
     for instance in query.instances(arguments.operator):
+        if not instance.segments:
+            continue  # it has never run while there was an archive
         for key, value in _states(query, instance, epoch_at(instance, arguments.at)):
             if wanted is None or list(key)[: len(wanted)] == wanted:
-                print(_line(key, value, as_json=arguments.json))
+                print(_line(key, value, in_json=arguments.json))
+                found = True
+    if wanted is not None and not found:
+        print(f"nothing was kept of key {', '.join(map(repr, wanted))}", file=sys.stderr)
+        return 1
     return 0
 
 
@@ -76,7 +85,7 @@ def _states(query: ArchivedQuery, instance: ArchivedInstance, epoch: Epoch) -> I
             desk.close()
 
 
-def _line(key: Any, value: Any, *, as_json: bool) -> str:
-    if as_json:
-        return json.dumps({"key": list(key), "state": value}, default=repr)
+def _line(key: Any, value: Any, *, in_json: bool) -> str:
+    if in_json:
+        return json.dumps(as_json({"key": list(key), "state": value}), default=repr)
     return f"{', '.join(map(repr, key))}: {value!r}"

@@ -147,7 +147,7 @@ def another_function(place: Place, capsys: pytest.CaptureFixture[str], written: 
     for one in other["examples"]:
         (then,), n = one["then"], one["record"]["n"]
         if n % 10 == 7:
-            assert one["now"] == [[*then[:3], 2.0, *then[4:]]]
+            assert one["now"] == [{**then, "drawn": 2.0}]
         else:
             assert n % 10 == 3 and "ask(-1)" in one["unknown"] and one["now"] == []
     live = compared(place, capsys, "see", "see_less", "--calls", "live", code=1)
@@ -285,8 +285,8 @@ def test_what_is_damaged_or_gone_is_said(
         return sorted((archive / "segments" / node / instance).iterdir())
 
     assert all(result["repeated"] for result in verified(place, capsys))
-    path = segments(changed("damaged"))[-1]
-    path.write_bytes(path.read_bytes()[:-3] + b"xyz")
+    for path in segments(changed("damaged")):
+        path.write_bytes(path.read_bytes()[:-3] + b"xyz")
     lacks("damaged")
     archive = changed("gone")
     segments(archive)[0].unlink()
@@ -376,3 +376,130 @@ def test_functions_that_know_nothing_of_ctx_are_repeated_too(place: Place) -> No
     )
     there = ["--operator", "asks", "--against", "test_spark_archive:unmodified"]
     assert "0 records differ, of 0 it is not known" in said("replay", str(place.checkpoint), *there)
+
+
+def aliased(key: Any, row: Any, ctx: Any) -> Any:
+    """Two names of one object, within a bundle."""
+    if "x" not in ctx.state:
+        ctx.state["x"] = []
+        ctx.state["y"] = ctx.state["x"]
+    ctx.state["x"].append(row.n)
+    yield row.k, len(ctx.state["y"])
+
+
+def sets_timers(key: Any, row: Any, ctx: Any) -> Any:
+    ctx.timer(at=ctx.now_us() + 1, name="t")
+    yield row.k, row.n
+
+
+def fires(key: Any, timer: Any, ctx: Any) -> Any:
+    """Draws, asks, and keeps."""
+    ctx.state["fired"] = ctx.state.get("fired", 0) + 1
+    yield key[0], int(1e6 * ctx.random.random()) + int(ctx.call(ask, ctx.state["fired"]), 16)
+
+
+def mutates(key: Any, row: Any, ctx: Any) -> Any:
+    row.tags.append("mine")
+    yield row.k, len(row.tags)
+
+
+def closes(key: Any, row: Any, ctx: Any) -> Any:
+    yield row.k, int(ctx.call(lambda: ask(row.n)), 16)
+
+
+def closes_otherwise(key: Any, row: Any, ctx: Any) -> Any:
+    yield row.k, int(ctx.call(lambda: ask(row.n + 1)), 16)
+
+
+def not_as_sent(key: Any, row: Any, ctx: Any) -> Any:
+    yield row.k, row.n + 0.7  # a long column takes 1.7 for 1
+
+
+def late_or_not(key: Any, row: Any, ctx: Any) -> Any:
+    ctx.side_output("late" if row.n % 2 else "early", (row.k, row.n))
+    yield row.k, row.n
+
+
+def early_or_not(key: Any, row: Any, ctx: Any) -> Any:
+    ctx.side_output("early" if row.n % 2 else "late", (row.k, row.n))
+    yield row.k, row.n
+
+
+def all_of_them(row: Any, ctx: Any) -> bool:
+    return True
+
+
+def reads_the_clock(key: Any, row: Any, ctx: Any) -> Any:
+    yield row.k, 1 if ctx.now().year < 2000 else row.n
+
+
+def test_another_function_is_told_from_the_same_one(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    place.spark.conf.set("spark.clonos.archive.keep", "1 day")
+    place.spark.conf.set("spark.clonos.parallelism", "1")
+    columns, sides = "k string, n long", {"late": "k string, n long", "early": "k string, n long"}
+    keyed = place.causal("k string, n long, tags array<string>").groupBy("k")
+    functions = (aliased, mutates, closes, not_as_sent)
+    streams = [keyed.process(fn, columns, name=fn.__name__) for fn in functions]
+    streams.append(keyed.process(sets_timers, columns, name="sets_timers", on_timer=fires))
+    split = keyed.process(late_or_not, columns, name="late_or_not", side_outputs=sides)
+    streams += [split, *(split.side_output(name).filter(all_of_them, name=name) for name in sides)]
+    union, *others = streams
+    for other in others:
+        union = union.union(other)
+    place.start(union)
+    records, epochs = 12, 2
+    for at in range(epochs):
+        rows = [{"k": f"k{n % 3}", "n": n, "tags": ["a"]} for n in range(records * at, records * (at + 1))]
+        place.write(rows)
+        place.until(lambda at=at: len(place.rows()) >= 7 * records * (at + 1), "rows of all")  # type: ignore[misc]
+        place.await_commit()
+    place.stop()
+    same = [*functions, late_or_not]
+    for fn in same:
+        found = compared(place, capsys, fn.__name__, fn.__name__, code=0)
+        assert found["records"] == records * epochs, fn
+    on_timer = ["--on-timer", "test_spark_archive:fires"]
+    found = compared(place, capsys, "sets_timers", "sets_timers", *on_timer, code=0)
+    assert found["rows"]["then"] == found["rows"]["now"] > records * epochs, "timers have fired"
+    other = compared(place, capsys, "closes", "closes_otherwise", code=1)
+    assert (other["differ"], other["unknown"]) == (0, records * epochs), "another question has no answer"
+    other = compared(place, capsys, "late_or_not", "early_or_not", code=1)
+    assert other["differ"] == records * epochs and other["examples"][0]["then"] != other["examples"][0]["now"]
+    other = compared(place, capsys, "not_as_sent", "reads_the_clock", code=1)
+    assert other["unknown"] == records * epochs, "what it would have read is not recorded"
+    capsys.readouterr()
+    where = [str(place.checkpoint), "n=3", "k=k0"]
+    assert cli.main(["archive", "find", "--operator", "not_as_sent", "--json", *where]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row["row"] == {"k": "k0", "n": 3}, "as it was sent"
+    assert (
+        cli.main(["archive", "find", "--operator", "mutates", "--json", str(place.checkpoint), "k=k0"]) == 0
+    )
+    row, *_ = json.loads(capsys.readouterr().out)
+    assert cli.main(["explain", str(place.checkpoint), row["id"], "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["inputs"][0]["row"]["tags"] == ["a"], "as it came"
+
+
+def test_a_function_that_has_changed_is_not_taken_for_the_one_of_then(
+    place: Place, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rows are the same, and what it keeps is not."""
+    place.spark.conf.set("spark.clonos.archive.keep", "1 day")
+    start(place, "microbatch")
+    place.write([{"k": "a", "n": 1}])
+    place.await_rows(1)
+    place.await_commit()
+    place.stop()
+
+    def total(key: Any, row: Any, ctx: Any) -> Any:
+        ctx.state["turns"] = ctx.state.get("turns", 0) + 1
+        ctx.state["total"] = ctx.state.get("total", 0.0) + row.drawn
+        ctx.state["never"] = "was there"
+        yield row.k, ctx.state["turns"], ctx.state["total"]
+
+    total.__qualname__ = "total"
+    with monkeypatch.context() as changed:
+        changed.setattr(sys.modules[__name__], "total", total)
+        results = verified(place, capsys, "--operator", "total", code=1)
+        assert all("another one than then" in result["why"] for result in results)
+    assert all(result["repeated"] for result in verified(place, capsys))

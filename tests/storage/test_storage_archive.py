@@ -24,6 +24,7 @@ SEGMENT = ArchiveSegment(
     written_at=1_764_410_000_000_000,
     realtime=True,
     program="ab" * 32,
+    code="3.11:ab",
     intercept=True,
     epoch_start=LogOffset(1000),
     log_start=LogOffset(1234),

@@ -33,6 +33,9 @@ class ArchiveSegment:
     written_at: int  # microseconds since 1970
     realtime: bool
     program: str  # which program ran it, by the digest of what a replica is told of the operator
+    code: str = (
+        ""  # what the code of the user's functions was (`operators.function_code`), where that is known
+    )
     intercept: bool = False  # what functions ask of Python's own clocks and generators was recorded
     epoch_start: LogOffset
     log_start: LogOffset

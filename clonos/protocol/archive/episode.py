@@ -29,6 +29,7 @@ class Episode:
     epoch: Epoch
     realtime: bool
     program: str
+    code: str
     intercept: bool
     log_start: LogOffset
     log: bytes
@@ -48,6 +49,7 @@ class Lacking:
 
     why: str
     is_open: bool = False
+    is_before: bool = False  # the archive was not there yet
 
 
 def put_together(segments: Sequence[ArchiveSegment]) -> Episode | Lacking:
@@ -73,6 +75,7 @@ def put_together(segments: Sequence[ArchiveSegment]) -> Episode | Lacking:
         last.epoch,
         last.realtime,
         last.program,
+        last.code,
         last.intercept,
         last.epoch_start,
         data[:whole],

@@ -36,9 +36,12 @@ class InputSpool(ABC):
 class SegmentCutter:
     """See the module. `program` says which one runs the instance."""
 
-    def __init__(self, origin: Origin, program: str, spool: InputSpool, *, intercept: bool = False) -> None:
+    def __init__(
+        self, origin: Origin, program: str, spool: InputSpool, *, code: str = "", intercept: bool = False
+    ) -> None:
         self._origin = origin
         self._program = program
+        self._code = code
         self._intercept = intercept
         self._spool = spool
         self._epoch = NO_EPOCH
@@ -88,7 +91,9 @@ class SegmentCutter:
         self._log_upto = content.log_offset
         self._keep_log_from(content.log_offset)  # what is saved, and is repeated later
         pieces = self._spool.take()
-        found = []
+        found: list[ArchiveSegment] = []
+        if not (is_end or log or pieces[0]):
+            return found
         for at, blocks in enumerate(pieces, 1):
             is_last = at == len(pieces)
             found.append(
@@ -100,6 +105,7 @@ class SegmentCutter:
                     written_at=written_at,
                     realtime=request.realtime,
                     program=self._program,
+                    code=self._code,
                     intercept=self._intercept,
                     epoch_start=content.epoch_log_offset,
                     log_start=LogOffset(content.log_offset - len(log)),

@@ -7,6 +7,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,15 @@ from clonos.errors import ClonosError, ConfigurationError
 from clonos.operators.intercept.install import install
 from clonos.protocol.archive.episode import Lacking
 from clonos.protocol.ids import Epoch
-from clonos.tools.archive.explain import RowId, columns
+from clonos.tools.archive.explain import RowId, as_json, columns
 from clonos.tools.archive.finding import Finder, FoundRow
-from clonos.tools.archive.reading import ArchivedInstance, ArchivedQuery, epoch_at, find_users_modules
+from clonos.tools.archive.reading import (
+    ArchivedInstance,
+    ArchivedQuery,
+    epoch_at,
+    epoch_from,
+    find_users_modules,
+)
 from clonos.tools.log.readable import moment
 from clonos.tools.status.text import table
 
@@ -76,7 +83,16 @@ def run(arguments: argparse.Namespace) -> int:
                 print(_line(result), flush=True)
     if arguments.json:
         print(json.dumps(results, indent=1))
-    return 0 if results and all(result["repeated"] for result in results) else 1
+    return 0 if results and _is_well(results) else 1
+
+
+def _is_well(results: list[dict[str, Any]]) -> bool:
+    """What is from before the archive need not be repeated, if anything of the instance can be."""
+    some = {(each["operator"], each["instance"]) for each in results if each["repeated"]}
+    return all(
+        each["repeated"] or (each.get("before") and (each["operator"], each["instance"]) in some)
+        for each in results
+    )
 
 
 def _listed(instance: ArchivedInstance) -> dict[str, Any]:
@@ -119,7 +135,7 @@ def _verified(
         which = "no epoch that has ended" if upto is None else f"epoch {upto}"
         yield {**head, "repeated": False, "why": f"{which} is in the archive"}
         return
-    since: Epoch | None = instance.first if epoch is None else epoch
+    since: Epoch | None = min(instance.epochs) if epoch is None else epoch
     while since is not None:
         last = None
         for result in _from_state(query, instance, since, upto):
@@ -127,6 +143,9 @@ def _verified(
             yield {**head, **result}
         ended = since if last is None else Epoch(last + 1)
         since = instance.first_behind(ended, upto) if epoch is None and not result["repeated"] else None
+    with tempfile.TemporaryDirectory(prefix="clonos-desk-") as folder:
+        for why in instance.damaged_states(Path(folder)):
+            yield {**head, "repeated": False, "why": why}
 
 
 def _from_state(
@@ -139,7 +158,11 @@ def _from_state(
         try:
             for found in instance.repeated(upto, desk, since=since):
                 if isinstance(found, Lacking):
-                    yield {"repeated": False, "why": found.why}
+                    yield {
+                        "repeated": False,
+                        "why": found.why,
+                        **({"before": True} if found.is_before else {}),
+                    }
                 else:
                     yield {"epoch": found.epoch, "repeated": True, "records": desk.records - before}
                     before = desk.records
@@ -163,7 +186,9 @@ def _find(query: ArchivedQuery, instances: list[ArchivedInstance], arguments: ar
                 print(f"{said['id']}  epoch {one.epoch}  {columns(one.row)}", file=out, flush=True)
 
         given = vars(arguments)
-        since = instance.first if given["from"] is None else epoch_at(instance, given["from"])
+        if not instance.segments:
+            continue
+        since = epoch_from(instance, given["from"])
         upto = instance.last_ended if given["to"] is None else epoch_at(instance, given["to"])
         if upto is None:
             continue
@@ -171,14 +196,15 @@ def _find(query: ArchivedQuery, instances: list[ArchivedInstance], arguments: ar
         with tempfile.TemporaryDirectory(prefix="clonos-desk-") as folder:
             desk = query.desk(instance, Path(folder, "desk"), finder)
             try:
-                for each in instance.repeated(upto, desk, since=since, begins=finder.begins):
+                begins = partial(finder.begins, desk)
+                for each in instance.repeated(upto, desk, since=since, begins=begins):
                     if isinstance(each, Lacking):
                         lacking = True
                         print(f"{instance.operator}[{instance.origin.instance}]: {each.why}", file=sys.stderr)
             finally:
                 desk.close()
     if arguments.json:
-        print(json.dumps(found, indent=1, default=repr))
+        print(json.dumps(as_json(found), indent=1, default=repr))
     return 0 if found and not lacking else 1
 
 
@@ -193,4 +219,6 @@ def _line(result: dict[str, Any]) -> str:
     place = f"{result['operator']}[{result['instance']}]"
     if result["repeated"]:
         return f"{place} epoch {result['epoch']}: {result['records']:,} records, repeated to the byte"
+    if result.get("before"):
+        return f"{place}: not looked at: {result['why']}"
     return f"{place}: CANNOT BE REPEATED: {result['why']}"

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from inspect import isgenerator
 from typing import Any
 
-from clonos.tools.archive.tracing import Row, TracedCall, Watcher, has_function
+from clonos.operators.function_code import has_function
+from clonos.tools.archive.tracing import Row, TracedCall, Watcher
 
 
 class Stop(Watcher):

@@ -17,8 +17,11 @@ from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow as pa
+
 from clonos.errors import DivergenceError
 from clonos.operators.intercept.operator import InterceptedOperator
+from clonos.operators.rows import RowDecoder
 from clonos.protocol.archive.episode import ArchivedInput, Episode, Lacking
 from clonos.protocol.engine.instance import Bundle as Records, Emit, Instance, Persist, Row
 from clonos.protocol.engine.services import CausalServices
@@ -26,6 +29,7 @@ from clonos.protocol.fence import Fence
 from clonos.protocol.frontier import numbers_of
 from clonos.protocol.ids import NO_EPOCH, LogOffset, Origin
 from clonos.protocol.recovery.causal.replayer import HINT
+from clonos.protocol.side_output import MAIN, OutputName
 from clonos.protocol.versions.programs import Programs
 from clonos.protocol.versions.upgrade import Schedule
 from clonos.storage.keyed_state import KeyedState
@@ -115,6 +119,26 @@ class Desk:
         assert self._state is not None
         self._state.flush()
         yield from self._state.scan(b"")
+
+    def shown(self, rows: list[Row]) -> list[tuple[OutputName, dict[str, Any]]]:
+        """Rows that a function gave as their readers get them, and the outputs that they are of. Raises InputError."""
+        assert self._node is not None
+        encoded = self._writer.encode(rows)
+        parts = encoded.parts if isinstance(encoded, SplitRows) else {MAIN: encoded} if rows else {}
+        places = encoded.indices if isinstance(encoded, SplitRows) else {MAIN: list(range(len(rows)))}
+        found: dict[int, tuple[OutputName, dict[str, Any]]] = {}
+        for output, part in parts.items():
+            decoder = RowDecoder(self._node.outputs[output], self._node.zone)
+            batch = pa.RecordBatch.from_arrays(part.arrays, schema=decoder.schema)
+            for at, row in zip(
+                places[output], decoder.rows(decoder.columns(batch), len(places[output])), strict=True
+            ):
+                found[at] = output, dict(zip(decoder.schema.names, row, strict=True))
+        return [found[at] for at in range(len(rows))]
+
+    def digest(self, rows: list[Row]) -> int:
+        """Of what readers get, and of the outputs that it is of. Raises InputError."""
+        return self._writer.encode(rows).digest
 
     def fork(self, folder: Path) -> KeyedState:
         """The state as it is now, to go on from in another way. The caller closes it."""

@@ -13,12 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import pyarrow as pa
-
-from clonos.errors import ClonosError, ConfigurationError, LogCorrupt, StateError
+from clonos.errors import ClonosError, ConfigurationError, StateError
 from clonos.protocol.archive.episode import Lacking
 from clonos.protocol.ids import Epoch, InstanceId, NodeId, Origin, OutputNumber, channel_origin
-from clonos.protocol.side_output import OutputName, output_of
+from clonos.tools.archive.desk import Desk
 from clonos.tools.archive.reading import ArchivedInstance, ArchivedQuery
 from clonos.tools.archive.tracing import Asked, RowIsMade, TracedCall, Tracer
 from clonos.tools.log.readable import key_said, moment
@@ -67,22 +65,17 @@ def explain(query: ArchivedQuery, row: RowId, *, inputs: int = 10, depth: int = 
         "operator": instance.operator,
         "instance": instance.origin.instance,
     }
-    try:
-        epoch = instance.made_in(row.number)
-    except LogCorrupt as error:
-        return {**said, "lacking": f"the archive is damaged: {error.message}"}
-    if epoch is None:
-        return {**said, "lacking": "its epoch is not in the archive, or has not ended"}
+    epoch = instance.made_in(row.number)
+    if isinstance(epoch, Lacking):
+        return {**said, "lacking": epoch.why}
     said["epoch"] = epoch
     tracer = Tracer(row.number)
-    lacking = _repeat(query, instance, epoch, tracer)
+    lacking, shown = _repeat(query, instance, epoch, tracer)
     if lacking is not None or tracer.found is None:
         return {**said, "lacking": lacking or f"nothing of epoch {epoch} made a row with this number"}
     call = tracer.found
-    schemas = instance.schemas(epoch)
-    at = row.number - call.first
     said |= {
-        "row": _row(call.outputs[at], schemas),
+        "row": shown,
         "processes": instance.processes(epoch),
         "version": instance.version(epoch),
         **_call(call, tracer),
@@ -106,36 +99,47 @@ def explain(query: ArchivedQuery, row: RowId, *, inputs: int = 10, depth: int = 
 def made_by(query: ArchivedQuery, row: RowId) -> tuple[ArchivedInstance, Epoch, TracedCall]:
     """Which call has made a row. Raises StateError where that cannot be had."""
     instance = query.instance(row.origin)
-    epoch = None if instance is None else instance.made_in(row.number)
-    if instance is None or epoch is None:
-        raise StateError(f"what made the row {row} is not in the archive, or its epoch has not ended")
+    if instance is None:
+        raise StateError(f"the query has no operator's instance {row.origin}")
+    epoch = instance.made_in(row.number)
+    if isinstance(epoch, Lacking):
+        raise StateError(f"what made the row {row} cannot be repeated: {epoch.why}")
     tracer = Tracer(row.number)
-    lacking = _repeat(query, instance, epoch, tracer)
+    lacking, _ = _repeat(query, instance, epoch, tracer)
     if lacking is not None or tracer.found is None:
         raise StateError(f"what made the row {row} cannot be repeated: {lacking or 'no row has this number'}")
     return instance, epoch, tracer.found
 
 
-def _repeat(query: ArchivedQuery, instance: ArchivedInstance, epoch: Epoch, tracer: Tracer) -> str | None:
-    """Up to the row; why not, where it is not made."""
+def _repeat(
+    query: ArchivedQuery, instance: ArchivedInstance, epoch: Epoch, tracer: Tracer
+) -> tuple[str | None, dict[str, Any]]:
+    """Up to the row: why it is not made, or the row as its readers got it."""
     with tempfile.TemporaryDirectory(prefix="clonos-desk-") as folder:
         desk = query.desk(instance, Path(folder, "desk"), tracer)
         try:
             for found in instance.repeated(epoch, desk, number=tracer.number):
                 if isinstance(found, Lacking):
-                    return found.why
+                    return found.why, {}
         except RowIsMade:
-            return None
+            """That is far enough."""
         except ClonosError as error:
-            return f"{type(error).__name__}: {error}"
+            return f"{type(error).__name__}: {error}", {}
+        else:
+            if tracer.found is None:
+                return None, {}
         finally:
+            shown = _shown(desk, tracer)
             desk.close()
-    return None
+    return None, shown
 
 
-def _row(row: tuple[Any, ...], schemas: dict[OutputName, pa.Schema]) -> dict[str, Any]:
-    output = output_of(row)
-    return dict(zip(schemas[output].names, row, strict=True))
+def _shown(desk: Desk, tracer: Tracer) -> dict[str, Any]:
+    call = tracer.found
+    if call is None:
+        return {}
+    _, row = desk.shown(call.outputs)[tracer.number - call.first]
+    return row
 
 
 def _record(row: Any) -> dict[str, Any]:
@@ -176,3 +180,12 @@ def _asked(one: Asked) -> dict[str, Any]:
 def columns(row: dict[str, Any] | None) -> str:
     """A row as text."""
     return ", ".join(f"{name}={value!r}" for name, value in (row or {}).items())
+
+
+def as_json(value: Any) -> Any:
+    """With keys of dicts that are text, as JSON has them."""
+    if isinstance(value, dict):
+        return {key if isinstance(key, str) else repr(key): as_json(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_json(each) for each in value]
+    return value

@@ -9,8 +9,8 @@ from typing import Any
 
 from clonos.errors import ConfigurationError
 from clonos.protocol.ids import Epoch, OutputNumber
-from clonos.protocol.side_output import output_of
-from clonos.tools.archive.tracing import Row, TracedCall, Watcher
+from clonos.tools.archive.desk import Desk
+from clonos.tools.archive.tracing import TracedCall, Watcher
 from clonos_standby.cluster.spec import NodeSpec
 
 
@@ -33,11 +33,11 @@ class Finder(Watcher):
         self._wanted = {column: _values(text) for column, text in wanted.items()}
         self._tells = tells
         self._epoch: Epoch
-        self._node: NodeSpec
+        self._desk: Desk
 
-    def begins(self, epoch: Epoch, node: NodeSpec) -> None:
+    def begins(self, desk: Desk, epoch: Epoch, node: NodeSpec) -> None:
         """An epoch is about to be repeated. Raises ConfigurationError where the operator has no such column."""
-        self._epoch, self._node = epoch, node
+        self._desk, self._epoch = desk, epoch
         known = {name for schema in node.outputs.values() for name in schema.names}
         if unknown := self._wanted.keys() - known:
             raise ConfigurationError(
@@ -46,13 +46,9 @@ class Finder(Watcher):
             )
 
     def ended(self, call: TracedCall) -> None:
-        for at, row in enumerate(call.outputs):
-            columns = self._columns(row)
+        for at, (_, columns) in enumerate(self._desk.shown(call.outputs)):
             if all(_is_one_of(columns.get(name), values) for name, values in self._wanted.items()):
                 self._tells(FoundRow(OutputNumber(call.first + at), self._epoch, columns))
-
-    def _columns(self, row: Row) -> dict[str, Any]:
-        return dict(zip(self._node.outputs[output_of(row)].names, row, strict=True))
 
 
 def _values(text: str) -> tuple[Any, ...]:

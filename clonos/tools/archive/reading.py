@@ -7,21 +7,20 @@ import sys
 import zlib
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Final
 
 import cloudpickle
-import pyarrow as pa
 
 from clonos.errors import ConfigurationError, LogCorrupt, SnapshotCorrupt
+from clonos.operators.function_code import code_of, is_another
 from clonos.protocol.archive.episode import Episode, Lacking, put_together
 from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
 from clonos.protocol.fence import LOWEST_FENCE, Fence
 from clonos.protocol.ids import LOG_BEGIN, NO_EPOCH, Epoch, LogOffset, NodeId, Origin, OutputNumber
 from clonos.protocol.line.snapshot_name import SnapshotName
-from clonos.protocol.side_output import OutputName
 from clonos.protocol.topology import NodeKind
 from clonos.spark.checkpoint import Checkpoint, checkpoint_at
 from clonos.spark.facts import INTERCEPT
@@ -35,6 +34,15 @@ from clonos_standby.replica import snapshot_metadata as metadata
 
 LAST: Final = OutputNumber(1 << 63)
 """Behind every row."""
+
+
+class _DamagedState(Exception):
+    """An archived state cannot be read, so that one from before has to do."""
+
+    def __init__(self, state: Manifest | None) -> None:
+        super().__init__()
+        assert state is not None
+        self.name = state.name
 
 
 @dataclass
@@ -82,28 +90,55 @@ class ArchivedInstance:
         except LogCorrupt as error:
             return Lacking(f"it is damaged: {error.message}")
 
-    def made_in(self, number: OutputNumber) -> Epoch | None:
-        """The epoch in which an output row was made; None where it has not ended, or is not in the archive."""
+    def made_in(self, number: OutputNumber) -> Epoch | Lacking:
+        """The epoch in which an output row was made. Where it may have been made in one that is damaged or missing,
+        nothing is said."""
         epochs = sorted(self.epochs)
-        at = bisect_left(epochs, number, key=self._emitted)
-        if at == len(epochs) or (at > 0 and self._emitted(epochs[at - 1]) >= number):
-            return None
+        damaged = ""
+        try:
+            at = bisect_left(epochs, number, key=self._emitted)
+        except LogCorrupt as error:  # of an epoch on the way: those that can be read say it, too
+            ends = [(epoch, self._known_to_have_emitted(epoch)) for epoch in epochs]
+            at = next(
+                (at for at, (_, emitted) in enumerate(ends) if emitted and emitted >= number), len(epochs)
+            )
+            damaged = error.message if at > 0 and ends[at - 1][1] is None else ""
+        if damaged:
+            return Lacking(f"it may have been made in an epoch of which the archive is damaged: {damaged}")
+        if at == len(epochs) or (at > 0 and epochs[at] != epochs[at - 1] + 1):
+            return Lacking("its epoch is not in the archive")
         return epochs[at]
 
+    def has_ended(self, epoch: Epoch) -> bool:
+        """As far as can be read."""
+        emitted = self._known_to_have_emitted(epoch)
+        return emitted is not None and emitted < LAST
+
+    def _known_to_have_emitted(self, epoch: Epoch) -> OutputNumber | None:
+        try:
+            return self._emitted(epoch)
+        except LogCorrupt:
+            return None
+
     def _emitted(self, epoch: Epoch) -> OutputNumber:
-        """The number of the last row up to the end of an epoch; of one that has not ended more than any."""
+        """The number of the last row up to the end of an epoch; of one that has not ended more than any. Raises
+        LogCorrupt."""
         for name in reversed(self.epochs[epoch]):
             for segment in self.archive.read(self.origin, [name]):
                 if segment.ended is not None:
                     return segment.ended.emitted_output
         return LAST
 
-    def _state_for(self, epoch: Epoch, number: OutputNumber | None) -> Manifest | None:
+    def _state_for(
+        self, epoch: Epoch, number: OutputNumber | None, passed_over: set[SnapshotName]
+    ) -> Manifest | None:
         """The newest archived state that an epoch can be repeated from: of the end of an earlier one, or, up to the
         output row `number`, from inside it. What is damaged, or of a history that was given up, is passed over."""
         for name in reversed(self.state_names):
             is_before = name.final and name.epoch < epoch
             is_inside = number is not None and not name.final and name.epoch == epoch
+            if name in passed_over:
+                continue
             if (is_before or is_inside) and (found := self._readable(name)) is not None:
                 content = metadata.decode(found.meta, lambda _: tuple)
                 if is_inside and number is not None and content.emitted >= number:
@@ -134,6 +169,7 @@ class ArchivedInstance:
         """What replicas were told of the operator, with the user's function in it."""
         if digest in self._programs:
             return self._programs[digest]
+        why = f"its program {digest[:12]} cannot be loaded here"
         try:
             raw = self.archive.program(digest)
             if raw is None:
@@ -144,10 +180,19 @@ class ArchivedInstance:
         except (
             Exception
         ) as error:  # what the modules of the user's functions raise, or are not there any more
-            return Lacking(
-                f"its program {digest[:12]} cannot be loaded here: {type(error).__name__}: {error}"
-            )
+            return Lacking(f"{why}: {type(error).__name__}: {error}")
         return self._programs[digest]
+
+    def _of_then(self, episode: Episode) -> NodeSpec | Lacking:
+        """The program of an episode, if its functions are those of then: pickled by their names, they are what stands
+        there today."""
+        node = self.program(episode.program)
+        if isinstance(node, NodeSpec) and is_another(episode.code, code_of(node.operator)):
+            return Lacking(
+                f"the function of {node.name!r} is another one than then: its code, or that of a function of its "
+                "module, has changed. Bring back the modules of then, on Python's path or in the working directory"
+            )
+        return node
 
     @property
     def last_ended(self) -> Epoch | None:
@@ -157,6 +202,16 @@ class ArchivedInstance:
             if isinstance(found, Episode) or not found.is_open:
                 return epoch
         return None
+
+    def damaged_states(self, folder: Path) -> Iterator[str]:
+        """What is wrong with archived states: each is read."""
+        for at, name in enumerate(self.state_names):
+            try:
+                found = self.states.named(str(name))
+                if found is not None:
+                    self.states.restore(found, str(folder / f"state-{at}"))
+            except SnapshotCorrupt as error:
+                yield f"the state of {'the end of' if name.final else 'inside'} epoch {name.epoch}: {error.message}"
 
     @property
     def first(self) -> Epoch:
@@ -187,13 +242,9 @@ class ArchivedInstance:
     def _node(self, epoch: Epoch) -> NodeSpec:
         episode = self.episode(epoch)
         assert isinstance(episode, Episode)
-        node = self.program(episode.program)
+        node = self._of_then(episode)
         assert isinstance(node, NodeSpec)
         return node
-
-    def schemas(self, epoch: Epoch) -> dict[OutputName, pa.Schema]:
-        """Of the outputs, in an epoch that has been repeated."""
-        return self._node(epoch).outputs
 
     def version(self, epoch: Epoch) -> str:
         """Of the function, in an epoch that has been repeated."""
@@ -212,24 +263,40 @@ class ArchivedInstance:
         """At the desk, epoch by epoch up to one: each that was repeated, or why it cannot be, which is the last one. It
         begins with the newest state before the epoch `since`, if not before `upto`, or, where it goes up to the output
         row `number`, with one inside that. `begins` is told of each before. Raises DivergenceError."""
-        state = self._state_for(upto if since is None else since, number)
+        passed_over: set[SnapshotName] = set()  # states that are damaged
+        while True:
+            state = self._state_for(upto if since is None else since, number, passed_over)
+            try:
+                yield from self._repeated_from(state, upto, desk, begins)
+            except _DamagedState as damaged:
+                passed_over.add(damaged.name)
+                continue
+            return
+
+    def _repeated_from(
+        self, state: Manifest | None, upto: Epoch, desk: Desk, begins: Callable[[Epoch, NodeSpec], None]
+    ) -> Iterator[Episode | Lacking]:
         first = NO_EPOCH if state is None else state.epoch + state.final
         reached: LogOffset | None = None
         for epoch in [each for each in self.epochs if first <= each <= upto]:
             episode = self.episode(epoch)
-            node = self.program(episode.program) if isinstance(episode, Episode) else episode
+            node = self._of_then(episode) if isinstance(episode, Episode) else episode
             if isinstance(node, Lacking):
-                yield Lacking(f"epoch {epoch}: {node.why}")
+                yield replace(node, why=f"epoch {epoch}: {node.why}")
                 return
             assert isinstance(episode, Episode)
             if reached is None:
                 if state is None and episode.log_start != LOG_BEGIN:
                     yield Lacking(
                         f"no state from before epoch {epoch} is in the archive: the query ran without it, or it was "
-                        "dropped"
+                        "dropped",
+                        is_before=epoch == min(self.epochs),
                     )
                     return
-                reached = desk.begin(node, state, self.states, intercept=episode.intercept)
+                try:
+                    reached = desk.begin(node, state, self.states, intercept=episode.intercept)
+                except SnapshotCorrupt as error:
+                    raise _DamagedState(state) from error
                 episode = episode.since(reached)
             if episode.log_start != reached:
                 yield Lacking(
@@ -321,17 +388,34 @@ def epoch_at(instance: ArchivedInstance, at: str) -> Epoch:
         if int(at) not in instance.epochs:
             raise _nothing(instance, f"epoch {at}")
         return Epoch(int(at))
+    limit = _microseconds(at)
+    for epoch in sorted(instance.epochs, reverse=True):
+        if max(name.written_at for name in instance.epochs[epoch]) <= limit and instance.has_ended(epoch):
+            return epoch
+    raise _nothing(instance, f"what ended before {at}")
+
+
+def epoch_from(instance: ArchivedInstance, at: str | None) -> Epoch:
+    """The first epoch that can be repeated, and is this one or behind it, or that had not ended at this time."""
+    epochs = sorted(each for each in instance.epochs if each >= instance.first)
+    if at is not None and at.isdigit():
+        epochs = [each for each in epochs if each >= int(at)]
+    elif at is not None:
+        limit = _microseconds(at)
+        epochs = [each for each in epochs if max(name.written_at for name in instance.epochs[each]) > limit]
+    if not epochs:
+        raise _nothing(instance, f"anything from {at} on")
+    return epochs[0]
+
+
+def _microseconds(at: str) -> float:
     try:
         moment = dt.datetime.fromisoformat(at)
     except ValueError:
         raise ConfigurationError(
             f"{at!r} is neither an epoch nor a time", hint="As in 17, or 2026-11-29T10:15:00"
         ) from None
-    limit = moment.replace(tzinfo=moment.tzinfo or dt.UTC).timestamp() * 1_000_000
-    for epoch in sorted(instance.epochs, reverse=True):
-        if max(name.written_at for name in instance.epochs[epoch]) <= limit:
-            return epoch
-    raise _nothing(instance, f"what ended before {at}")
+    return moment.replace(tzinfo=moment.tzinfo or dt.UTC).timestamp() * 1_000_000
 
 
 def _nothing(instance: ArchivedInstance, what: str) -> ConfigurationError:

@@ -9,17 +9,18 @@ operators are given a bundle at once, and their rows are made of all records of 
 from __future__ import annotations
 
 import copy
+import functools
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import MethodType
 from typing import Any
 
 from clonos.protocol.engine.services import CausalServices, OutcomeCodec
 from clonos.protocol.engine.task_scheduler import CallPort, CallRequest, Ended
 from clonos.protocol.ids import NO_OUTPUT, OutputNumber, output_after
 from clonos.protocol.recovery.causal.determinant import CallNumber, Step
-from clonos.protocol.versions.programs import Programs
 from clonos.storage.keyed_state import KeyedState
 from clonos.storage.timers import EVENT_TIME, PROCESSING_TIME, TimerQueue
 from clonos.values.key_codec import unpack
@@ -34,7 +35,7 @@ class Asked:
     kind: str
     what: str
     given: Any = None
-    key: str = ""  # of an effect
+    identity: Any = None  # by which another function's asking is the same: of a call, an effect, or a timer
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,9 @@ class Watcher(ABC):
         self.call: TracedCall | None = None  # that is under way
         self.made: Callable[[], OutputNumber] = lambda: NO_OUTPUT  # rows so far, when a step begins
         self._next = NO_OUTPUT
+        self.cancelled: set[tuple[tuple[int, bytes, str], bool]] = (
+            set()
+        )  # timers, of those that are fired together
 
     def step_begins(self, step: Step) -> None:
         self._next = output_after(self.made(), 1)
@@ -104,9 +108,9 @@ class Watcher(ABC):
     def ended(self, call: TracedCall) -> None:
         """A call of the function has given its rows."""
 
-    def note(self, kind: str, what: str, given: Any = None, key: str = "") -> None:
+    def note(self, kind: str, what: str, given: Any = None, identity: Any = None) -> None:
         if self.call is not None:
-            self.call.asked.append(Asked(kind, what, given, key))
+            self.call.asked.append(Asked(kind, what, given, identity))
 
 
 class Tracer(Watcher):
@@ -164,16 +168,24 @@ class TracedOperator:
         for at, row in enumerate(rows, first):
             place = self._services.where(at)
             assert place.channel is not None and place.position is not None
-            call.inputs.append(InputRecord(place.channel, place.position, row))
+            # The function may change what it is given.
+            call.inputs.append(InputRecord(place.channel, place.position, copy.deepcopy(row)))
         return self._ended(call, lambda: self._operator.bundle(keys, rows))
 
     def timers(self, due: list[tuple[int, bytes, str]], event: bool) -> list[Row]:
         if not self._tracer.is_on or not due:
             made: list[Row] = self._operator.timers(due, event)
             return made
-        call = self._begin("timer", [unpack(data) for _, data, _ in due])
-        call.timers = [(moment, name, event) for moment, _, name in due]
-        return self._ended(call, lambda: self._operator.timers(due, event))
+        produced: list[Row] = []
+        self._tracer.cancelled.clear()
+        for one in due:
+            moment, data, name = one
+            if (one, event) in self._tracer.cancelled:  # by one that was fired before it
+                continue
+            call = self._begin("timer", [unpack(data)])
+            call.timers = [(moment, name, event)]
+            produced += self._ended(call, lambda one=one: self._operator.timers([one], event))  # type: ignore[misc]
+        return produced
 
     def gathered(self) -> list[Row]:
         if not self._tracer.is_on:
@@ -221,9 +233,10 @@ class TracedServices(CausalServices):
     def call(
         self, fn: Callable[..., Any], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        return self._noted(
-            "call", said(fn, args, kwargs), lambda: super(TracedServices, self).call(fn, args, kwargs)
-        )
+        def run() -> Any:
+            return super(TracedServices, self).call(fn, args, kwargs)
+
+        return self._noted("call", said(fn, args, kwargs), run, identity=identity_of(fn, args, kwargs))
 
     def begin_call(self, calls: CallPort, asked: CallRequest) -> CallNumber:
         number = super().begin_call(calls, asked)
@@ -244,22 +257,22 @@ class TracedServices(CausalServices):
         kwargs: Mapping[str, Any] | None = None,
         key: str = "",
     ) -> Any:
-        what = f"{said(fn, args, kwargs)}, key {key!r}"
-        return self._noted(
-            "effect", what, lambda: super(TracedServices, self).effect(fn, args, kwargs, key), key=key
-        )
+        def run() -> Any:
+            return super(TracedServices, self).effect(fn, args, kwargs, key)
+
+        return self._noted("effect", f"{said(fn, args, kwargs)}, key {key!r}", run, identity=key)
 
     def _noted(
-        self, kind: str, what: str, run: Callable[[], Any], *, passes_on: bool = True, key: str = ""
+        self, kind: str, what: str, run: Callable[[], Any], *, passes_on: bool = True, identity: Any = None
     ) -> Any:
         try:
             given = run()
         except Exception as error:
-            self.tracer.note(kind, what, error, key)
+            self.tracer.note(kind, what, error, identity)
             if passes_on:
                 raise
             return None
-        self.tracer.note(kind, what, copy.deepcopy(given), key)
+        self.tracer.note(kind, what, copy.deepcopy(given), identity)
         return given
 
 
@@ -267,6 +280,28 @@ def said(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any
     name = getattr(fn, "__qualname__", None) or type(fn).__qualname__
     given = [*map(repr, args), *(f"{key}={value!r}" for key, value in (kwargs or {}).items())]
     return f"{name}({', '.join(given)})"
+
+
+def identity_of(fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None) -> tuple[Any, ...]:
+    """By which two calls are the same question: a function of a module by its name, any other by its code and what it
+    closes over. What has no text of its own is no other's."""
+    return (
+        *_identity(fn),
+        tuple(map(repr, args)),
+        tuple(sorted((key, repr(each)) for key, each in (kwargs or {}).items())),
+    )
+
+
+def _identity(fn: Any) -> tuple[Any, ...]:
+    if isinstance(fn, functools.partial):
+        return ("partial", *identity_of(fn.func, fn.args, fn.keywords))
+    if isinstance(fn, MethodType):
+        return ("method", fn.__func__.__qualname__, repr(fn.__self__))
+    code = getattr(fn, "__code__", None)
+    if code is None or "<" not in fn.__qualname__:
+        return ("function", getattr(fn, "__qualname__", None) or repr(fn))
+    cells = tuple(repr(cell.cell_contents) for cell in fn.__closure__ or ())
+    return ("closure", code.co_code, repr(code.co_consts), code.co_names, cells, repr(fn.__defaults__))
 
 
 class TracedRandom(random.Random):
@@ -288,17 +323,19 @@ class TracedRandom(random.Random):
 
 
 class TracedTimers(TimerQueue):
-    """Tells which timers are set and cancelled."""
+    """Tells which timers are set and cancelled. `event`: whether they are of event time."""
 
     tracer: Watcher
+    event = False
 
     def set(self, due: int, key: bytes, name: str = "") -> None:
         super().set(due, key, name)
-        self.tracer.note("timer", f"{name!r} is set", due)
+        self.tracer.note("timer", f"{name!r} is set", due, (True, (due, key, name), self.event))
 
     def cancel(self, due: int, key: bytes, name: str = "") -> None:
         super().cancel(due, key, name)
-        self.tracer.note("timer", f"{name!r} is cancelled", due)
+        self.tracer.cancelled.add(((due, key, name), self.event))
+        self.tracer.note("timer", f"{name!r} is cancelled", due, (False, (due, key, name), self.event))
 
 
 def traced_services(tracer: Watcher, state: KeyedState, outcomes: OutcomeCodec) -> TracedServices:
@@ -308,13 +345,6 @@ def traced_services(tracer: Watcher, state: KeyedState, outcomes: OutcomeCodec) 
     services = TracedServices(
         state=state, timers=timers, event_timers=event_timers, random=stream, outcomes=outcomes
     )
+    event_timers.event = True
     services.tracer = stream.tracer = timers.tracer = event_timers.tracer = tracer
     return services
-
-
-def has_function(operator: Any) -> Any | None:
-    """Of an operator the part that calls the user's function, behind what stands around it: the choice of a version,
-    the answers to Python's own clocks, what is derived of its rows. None where it has no such function."""
-    while operator is not None and "_fn" not in vars(operator):
-        operator = vars(operator).get("_running" if isinstance(operator, Programs) else "_operator")
-    return operator

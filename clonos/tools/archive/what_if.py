@@ -14,26 +14,34 @@ from __future__ import annotations
 import copy
 import enum
 import shutil
+import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from clonos.errors import ClonosError, QueryDefinitionError, UserFunctionError
+from clonos.operators.function_code import has_function
 from clonos.operators.intercept.operator import InterceptedOperator
 from clonos.protocol.engine.services import CausalServices
 from clonos.protocol.event_time import fire, later
 from clonos.protocol.ids import NO_EPOCH, Epoch
 from clonos.protocol.recovery.causal.determinant import Kind, Step
+from clonos.protocol.side_output import OutputName
 from clonos.storage.keyed_state import KeyedState
 from clonos.storage.timers import EVENT_TIME, PROCESSING_TIME, TimerQueue
 from clonos.tools.archive.desk import Desk
-from clonos.tools.archive.tracing import Asked, Row, TracedCall, TracedRandom, Watcher, has_function, said
+from clonos.tools.archive.tracing import Asked, Row, TracedCall, TracedRandom, Watcher, identity_of, said
 from clonos_standby.cluster.spec import NodeSpec
 from clonos_standby.replica.outcomes import Outcomes
 
 FORMS: Final = ("process", "map", "flat_map", "filter", "pure map", "pure flat_map", "pure filter")
 """Of operators that can be given another function: those whose function is given one record at a time."""
+
+
+_A_TIMER: Final = Asked("fired", "a timer")
+"""So that it is known that one has fired, whatever it asked for."""
 
 
 class Calls(enum.Enum):
@@ -49,12 +57,13 @@ class NotRecorded(UserFunctionError):
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Of one record, or of the timers behind a step, for which `record` is None."""
+    """Of one record, or of the timers behind a step, for which `record` is None. Rows as readers get them, with the
+    output that each is of."""
 
     epoch: Epoch
     record: Row | None
-    then: list[Row]
-    now: list[Row]
+    then: list[tuple[OutputName, dict[str, Any]]]
+    now: list[tuple[OutputName, dict[str, Any]]]
     unknown: str = ""  # why it is not known what would have been said
 
 
@@ -102,6 +111,7 @@ class WhatIf(Watcher):
         self._step: Step | None = None
         self._drawn: Any = None
         self._by_timers: list[Row] = []  # rows of this step that timers have made
+        self._asked_by_timers: list[Asked] = []
 
     def begins(self, desk: Desk, epoch: Epoch, node: NodeSpec) -> None:
         """An epoch is about to be repeated."""
@@ -128,6 +138,7 @@ class WhatIf(Watcher):
         self._step_ended()
         super().step_begins(step)
         self._step = step
+        self._drawn = None
         if self._other is not None:
             self._other.clock_reads(step)
 
@@ -136,7 +147,8 @@ class WhatIf(Watcher):
         return run()
 
     def begin(self, form: str) -> TracedCall:
-        self._drawn = self._desk.services.random.getstate()
+        if form != "timer" or self._drawn is None or not self._asked_by_timers:
+            self._drawn = self._desk.services.random.getstate()
         return super().begin(form)
 
     def ended(self, call: TracedCall) -> None:
@@ -144,47 +156,51 @@ class WhatIf(Watcher):
         assert other is not None
         if call.form == "timer":
             self._by_timers += call.outputs
+            self._asked_by_timers += [*call.asked, _A_TIMER]
             return
         (record,), (key,) = call.inputs, call.keys
         self.compared.records += 1
         other.answers(call.asked, self._drawn, call.watermark)
-        if not self._compare(record.row, call.outputs, lambda: other.record(key, record.row)):
-            other.goes_on_as(key, copy.deepcopy(self._operator.kept(key)))
+        given = copy.deepcopy(record.row)  # it may be changed
+        if not self._compare(record.row, call.outputs, lambda: other.record(key, given)):
+            other.goes_on_as(self._operator, key, call.asked)
 
     def _step_ended(self) -> None:
         """Timers are fired behind its records, or are all of it."""
-        step, other, then = self._step, self._other, self._by_timers
-        self._by_timers = []
+        step, other, then, asked = self._step, self._other, self._by_timers, self._asked_by_timers
+        self._step, self._by_timers, self._asked_by_timers = None, [], []
         if step is None or other is None or step.kind is Kind.BOUNDARY:
             return
-        watermark = self._desk.services.watermark
-        other.answers([], None, watermark)
+        other.keeps()
+        services = self._desk.services
+        drawn = self._drawn if asked else services.random.getstate()
+        other.answers(asked, drawn, services.watermark)
         upto = step.fired_at if step.kind is Kind.TIMER else None
-        self._compare(None, then, lambda: other.fire(upto, watermark))
+        with redirect_stdout(sys.stderr):
+            self._compare(None, then, lambda: other.fire(upto, services.watermark))
 
     def _compare(self, record: Row | None, then: list[Row], run: Callable[[], list[Row]]) -> bool:
         """Whether it is known what the other one says."""
         now: list[Row] = []
         unknown = ""
+        is_same = False
         try:
             now = run()
+            is_same = self._desk.digest(then) == self._desk.digest(now)
         except ClonosError as error:
-            unknown = error.message
+            unknown, now = error.message, []
         self.compared.rows_then += len(then)
         self.compared.rows_now += len(now)
+        if is_same:
+            return True
         if unknown:
             self.compared.unknown += 1
-        elif not _same(then, now):
-            self.compared.differ += 1
         else:
-            return True
+            self.compared.differ += 1
         if len(self.compared.examples) < self._examples:
-            self.compared.examples.append(Difference(self._epoch, record, then, now, unknown))
+            shown = self._desk.shown(then), self._desk.shown(now)
+            self.compared.examples.append(Difference(self._epoch, record, *shown, unknown))
         return not unknown
-
-
-def _same(then: list[Row], now: list[Row]) -> bool:
-    return then == now or list(map(repr, then)) == list(map(repr, now))  # a NaN equals no other
 
 
 def _with(fn: Callable[..., Any], on_timer: Callable[..., Any] | None, node: NodeSpec) -> Any:
@@ -194,9 +210,9 @@ def _with(fn: Callable[..., Any], on_timer: Callable[..., Any] | None, node: Nod
     inner = has_function(operator)
     if inner is None or operator.form not in FORMS or not operator.record_at_a_time:
         raise QueryDefinitionError(
-            f"operator {node.name!r} is of {operator.form}, whose function is given several records at once, or is "
-            "several functions",
-            hint=f"Another function is for {', '.join(FORMS[:4])}",
+            f"operator {node.name!r} is of {operator.form}, and its function is given several records at once, is "
+            "async, or is several functions",
+            hint=f"Another function is for {', '.join(FORMS[:4])} of a function that is not async",
         )
     inner._fn = fn
     if on_timer is not None:
@@ -210,7 +226,9 @@ class _Other:
     def __init__(self, operator: Any, state: KeyedState, calls: Calls) -> None:
         self._operator = operator
         self._state = state
-        self._timers, self._event_timers = TimerQueue(state, PROCESSING_TIME), TimerQueue(state, EVENT_TIME)
+        self._timers, self._event_timers = _Timers(state, PROCESSING_TIME), _Timers(state, EVENT_TIME)
+        self._pieces: AbstractContextManager[None] | None = None  # of the step under way
+        self._touched: dict[Row, None] = {}  # keys, in it
         self._services = _Answers(
             state=state,
             timers=self._timers,
@@ -222,15 +240,14 @@ class _Other:
         operator.open(self._services)
 
     def close(self) -> None:
+        self.keeps()
         self._operator.close()
         self._state.close()
 
     def clock_reads(self, step: Step) -> None:
-        """That of the step, or of the last one that has read it."""
-        if step.clocks:
-            self._services.reading = step.clocks[0]
-        elif step.kind is Kind.TIMER:
-            self._services.reading = max(self._services.reading, step.fired_at)
+        """That of the step, if anything has read it then."""
+        reading = step.clocks[0] if step.clocks else step.fired_at if step.kind is Kind.TIMER else None
+        self._services.reading = reading
 
     def answers(self, asked: list[Asked], drawn: Any, watermark: int | None) -> None:
         """What was asked for then."""
@@ -238,30 +255,73 @@ class _Other:
         services.known = [one for one in asked if one.kind in ("call", "effect")]
         services.exact = [one.given for one in asked if one.kind == "clock" and one.what == "exact"]
         services.watermark = later(services.watermark, watermark)
-        if drawn is not None:
-            services.random.setstate(drawn)
+        services.random.setstate(drawn)
 
     def record(self, key: Row, row: Row) -> list[Row]:
+        """One of a step: until its end, what is kept of a key is what the function has in hand."""
+        if self._pieces is None:
+            self._pieces = self._operator.pieces()
+            self._pieces.__enter__()
+        self._touched[key] = None
+        for queue in (self._timers, self._event_timers):
+            queue.changed = []
         made: list[Row] = self._operator.bundle([key], [row])
         return made
 
-    def goes_on_as(self, key: Row, kept: dict[bytes, Any]) -> None:
-        """Of a record of which it is not known what it would have kept: with what was kept then."""
-        for at in self._operator.kept(key):
-            self._state.delete(at)
-        for at, value in kept.items():
-            self._state.save(at, value)
+    def keeps(self) -> None:
+        """A step is over."""
+        pieces, self._pieces, self._touched = self._pieces, None, {}
+        if pieces is not None:
+            pieces.__exit__(None, None, None)
+
+    def goes_on_as(self, then: Any, key: Row, asked: list[Asked]) -> None:
+        """Of a record of which it is not known what would have come: with the state and timers of then. What the step
+        had changed of its keys before is lost with it, so that they go on with their state of then, too."""
+        for queue in (self._timers, self._event_timers):
+            queue.undo()
+        touched = [*self._touched]
+        self.keeps()
+        for each in touched:
+            kept = copy.deepcopy(then.kept(each))
+            for at in self._operator.kept(each):
+                self._state.delete(at)
+            for at, value in kept.items():
+                self._state.save(at, value)
+        for one in asked:
+            if one.kind == "timer":
+                is_set, timer, event = one.identity
+                queue = self._event_timers if event else self._timers
+                (queue.set if is_set else queue.cancel)(*timer)
 
     def fire(self, upto: int | None, watermark: int | None) -> list[Row]:
         made = fire(self._operator, self._timers, upto, False)
         return made + fire(self._operator, self._event_timers, watermark, True)
 
 
+class _Timers(TimerQueue):
+    """Which can take back what a record has changed."""
+
+    def __init__(self, state: KeyedState, family: bytes) -> None:
+        super().__init__(state, family)
+        self.changed: list[tuple[bool, tuple[int, bytes, str]]] = []
+
+    def set(self, due: int, key: bytes, name: str = "") -> None:
+        super().set(due, key, name)
+        self.changed.append((True, (due, key, name)))
+
+    def undo(self) -> None:
+        """What was set; what was cancelled is set again by what is known of then, or was cancelled then, too."""
+        changed, self.changed = self.changed, []
+        for is_set, timer in changed:
+            if is_set:
+                self.cancel(*timer)
+
+
 class _Answers(CausalServices):
     """What was recorded, as long as it is asked for alike."""
 
     calls = Calls.FAIL
-    reading = 0  # of the clock, in microseconds
+    reading: int | None = None  # of the clock, in microseconds
 
     def __init__(self, **ports: Any) -> None:
         super().__init__(**ports)
@@ -269,21 +329,26 @@ class _Answers(CausalServices):
         self.exact: list[int] = []
 
     def clock(self) -> int:
+        if self.reading is None:
+            raise NotRecorded(
+                "it reads the clock, which was not read then for these records",
+                hint="What it would have read is not recorded",
+            )
         return self.reading
 
     def exact_clock(self) -> int:
-        return self.exact.pop(0) if self.exact else self.reading
+        return self.exact.pop(0) if self.exact else self.clock()
 
     def call(
         self, fn: Callable[..., Any], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        what = said(fn, args, kwargs)
-        for one in self._taken(lambda each: each.kind == "call" and each.what == what):
+        wanted = identity_of(fn, args, kwargs)
+        for one in self._taken("call", wanted):
             return _given(one)
         if self.calls is Calls.LIVE:
             return fn(*args, **(kwargs or {}))
         raise NotRecorded(
-            f"it calls {what}, which was not called for this record then",
+            f"it calls {said(fn, args, kwargs)}, which was not called for this record then",
             hint="With --calls live it is made, and answered as it is today",
         )
 
@@ -299,14 +364,14 @@ class _Answers(CausalServices):
         kwargs: Mapping[str, Any] | None = None,
         key: str = "",
     ) -> Any:
-        for one in self._taken(lambda each: each.kind == "effect" and each.key == key):
+        for one in self._taken("effect", key):
             return _given(one)
         return None
 
-    def _taken(self, is_it: Callable[[Asked], bool]) -> Iterator[Asked]:
+    def _taken(self, kind: str, identity: Any) -> Iterator[Asked]:
         """The first that is it, which is not found again."""
         for at, one in enumerate(self.known):
-            if is_it(one):
+            if one.kind == kind and one.identity == identity:
                 del self.known[at]
                 yield one
                 return
@@ -315,4 +380,4 @@ class _Answers(CausalServices):
 def _given(one: Asked) -> Any:
     if isinstance(one.given, Exception):
         raise one.given
-    return one.given
+    return copy.deepcopy(one.given)

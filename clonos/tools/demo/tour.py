@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+from clonos.protocol.archive.episode import Lacking
 from clonos.tools.archive.explain import RowId
 from clonos.tools.archive.reading import ArchivedQuery
 from clonos.tools.demo.job import TABLE
@@ -23,7 +24,7 @@ def tour(folder: Path) -> Iterator[str]:
         for row, tailnum, amount in database.execute(_PAID):
             made = RowId.parse(row, query.id)
             instance = query.instance(made.origin)
-            if instance is not None and instance.made_in(made.number) is not None:
+            if instance is not None and not isinstance(instance.made_in(made.number), Lacking):
                 yield f"why were ${amount} paid for {tailnum}?"
                 yield f"    clonos explain {checkpoint} {row} --draw {folder}/why.svg"
                 yield "stop in the function that decided it:"

@@ -103,6 +103,7 @@ class Archivist:
         keep: float,
         most: int | None = None,
         *,
+        code: str = "",
         intercept: bool = False,
     ) -> None:
         """`program` is what replicas are told of the operator; `keep` in seconds, `most` in bytes of segments."""
@@ -113,7 +114,7 @@ class Archivist:
         self._keep = keep
         self._most = most
         spool = _Spool(os.path.join(data, "archive"))
-        self._cutter = SegmentCutter(origin, self._program, spool, intercept=intercept)
+        self._cutter = SegmentCutter(origin, self._program, spool, code=code, intercept=intercept)
         self._pending = os.path.join(data, "archive", f"{origin.node}-{origin.instance}")
         self._due: deque[ArchiveSegment] = deque()
         self._archive: Archive | None = None

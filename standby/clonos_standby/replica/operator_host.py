@@ -21,6 +21,7 @@ from typing import Any
 from uuid import uuid4
 
 from clonos.errors import LogCorrupt, ProtocolError, RecoveryTimeout, Where
+from clonos.operators.function_code import code_of
 from clonos.operators.intercept.operator import InterceptedOperator
 from clonos.protocol.destination import NOWHERE
 from clonos.protocol.engine.instance import Bundle as Records, Emit, Instance, InstanceSnapshot, Row
@@ -672,6 +673,7 @@ def _archivist(query: QuerySpec, node: NodeSpec, origin: Origin) -> Archivist | 
         program,
         keep,
         settings.archive_bytes,
+        code=code_of(node.operator),
         intercept=settings.intercept,
     )
 
