@@ -24,6 +24,7 @@ from sustained import count
 
 import clonos
 
+HERE = Path(__file__).resolve().parent
 LENGTH = 2
 SIDES = {"without": "off", "with": "30 days"}
 
@@ -50,7 +51,7 @@ def drain(spark: Any, log: Path, base: Path, rows: int, keep: str) -> float:
         taken = sum(each["records"] or 0 for each in replicas if each["node"] == LENGTH + 2)
         if taken and (not seen or taken > seen[-1][1]):
             seen.append((time.monotonic(), taken))
-    query.wait_for_epoch(0, 120)
+    assert query.wait_for_epoch(0, 120), "the epoch has not ended"
     query.stop()
     (began, first), (ended, last) = (
         next(one for one in seen if one[1] > rows / 5),
@@ -66,7 +67,8 @@ def size_of(folder: Path) -> int:
 def command(*arguments: str) -> float:
     """How long a command of ours takes that has to end well."""
     began = time.monotonic()
-    subprocess.run([sys.executable, "-m", "clonos.cli", *arguments], check=True, stdout=subprocess.DEVNULL)
+    line = [sys.executable, "-m", "clonos.cli", *arguments]
+    subprocess.run(line, cwd=HERE, check=True, stdout=subprocess.DEVNULL)  # where the function's module is
     return time.monotonic() - began
 
 
