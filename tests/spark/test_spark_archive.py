@@ -65,7 +65,8 @@ def start(place: Place, mode: str, **options: Any) -> Any:
 
 def end_epoch(place: Place) -> None:
     """Stop the query behind the commit of what is visible."""
-    last = int(place.query.causal_status()["replicas"][0]["epoch"])
+    first, *_ = place.until(place.query.replicas, "a replica")
+    last = int(first["epoch"])
     assert place.query.wait_for_epoch(last, 120)
     place.stop()
 
