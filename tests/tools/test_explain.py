@@ -121,6 +121,9 @@ def test_the_picture_has_every_box_and_is_well_formed() -> None:
     ):
         assert text in texts
     assert any(text is not None and "<no answer>" in text for text in texts)
+    _, top, _, height = (float(part) for part in root.get("viewBox", "").split())
+    for each in root.iter("{http://www.w3.org/2000/svg}text"):
+        assert top + 10 < float(each.get("y", "")) < top + height, "text is in the picture"
     boxes = list(root.iter("{http://www.w3.org/2000/svg}rect"))[1:]
     places = [tuple(float(each.get(name, "")) for name in ("x", "y", "width", "height")) for each in boxes]
     assert len(places) == 4

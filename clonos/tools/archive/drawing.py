@@ -63,9 +63,11 @@ def draw(said: dict[str, Any]) -> str:
     end = lefts[0] + widths[0] + _ARROW
     parts = [*_arrows(root), *_final_arrow(root, end), *_boxes(root)]
     width = end + max(len(line) for line in [*root.row, ""]) * _CHARACTER
+    top = min(_label_top(root), 0.0) - 24
+    height = bottom - top + 24
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="-20 -24 {width + 40:.0f} {bottom + 48:.0f}" '
-        f'width="{width + 40:.0f}" height="{bottom + 48:.0f}" font-family="ui-monospace, Menlo, Consolas, monospace" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="-20 {top:.0f} {width + 40:.0f} {height:.0f}" '
+        f'width="{width + 40:.0f}" height="{height:.0f}" font-family="ui-monospace, Menlo, Consolas, monospace" '
         'font-size="11.5">\n'
         '<defs><marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto">'
         '<path d="M0 0 8 4 0 8z" fill="#64748b"/></marker></defs>\n'
@@ -73,6 +75,12 @@ def draw(said: dict[str, Any]) -> str:
         + "\n".join(parts)
         + "\n</svg>\n"
     )
+
+
+def _label_top(box: _Box) -> float:
+    """How far up the text on its arrow reaches, and that of its inputs."""
+    own = box.y + box.height / 2 - 6 - len(box.row) * (_LINE - 3)
+    return min([own, *map(_label_top, box.inputs)])
 
 
 def _level(box: _Box, level: int) -> Iterator[_Box]:
