@@ -35,7 +35,7 @@ from clonos.tools.live_query import find
 from clonos.tools.status.describe import describe
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples"))
-from reachability import ROOT, reached
+from reachability import ROOT, edges_in, reached
 
 SIDES = ("causal", "eager", "event_log", "coordinated", "uncoordinated", "communication_induced")
 PATIENCE = 120.0
@@ -60,15 +60,7 @@ def start(spark: Any, side: str, base: Path, interval: str) -> Any:
     for name, value in settings.items():
         spark.conf.set(f"spark.clonos.{name}", value)
     try:
-        words = spark.readStream.format("clonos").load(str(base / "in"))
-        words = words.selectExpr("split(cast(value as string), ' ') as words")
-        edges = words.selectExpr(
-            "words[1] as vertex",
-            "words[0] as what",
-            "words[2] as other",
-            "cast(null as array<string>) as path",
-        )
-        changes = reached(clonos.causal(edges), base / "again").map(
+        changes = reached(clonos.causal(edges_in(spark, base / "in")), base / "again").map(
             as_text, "vertex string, change int, path string", name="as_text"
         )
         sink = clonos.sinks.sql(f"sqlite:///{base}/out.db", "out", durable=False)

@@ -70,6 +70,15 @@ def reached(edges: Any, log: Any, partitions: int = 1) -> Any:
     return edges.iterate(body, log, partitions=partitions)
 
 
+def edges_in(spark: SparkSession, log: Path) -> Any:
+    """The edges of a log with lines such as `insert root a`."""
+    words = spark.readStream.format("clonos").load(str(log))
+    words = words.selectExpr("split(cast(value as string), ' ') as words")
+    return words.selectExpr(
+        "words[1] as vertex", "words[0] as what", "words[2] as other", "cast(null as array<string>) as path"
+    )
+
+
 def main() -> None:
     from running import arguments, run
 
@@ -78,15 +87,7 @@ def main() -> None:
         base = Path(folder)
 
         def query(spark: SparkSession) -> Any:
-            words = spark.readStream.format("clonos").load(str(base / "in"))
-            words = words.selectExpr("split(cast(value as string), ' ') as words")
-            edges = words.selectExpr(
-                "words[1] as vertex",
-                "words[0] as what",
-                "words[2] as other",
-                "cast(null as array<string>) as path",
-            )
-            return reached(causal(edges), base / "again")
+            return reached(causal(edges_in(spark, base / "in")), base / "again")
 
         lines = ["insert root a", "insert root b", "insert a c", "insert b c", "insert c d", "delete a c"]
         for row in run(query, base, lines, given, rows=4):

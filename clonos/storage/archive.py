@@ -89,9 +89,7 @@ def encode_segment(segment: ArchiveSegment) -> bytes:
 
 def decode_segment(raw: bytes, where: str) -> ArchiveSegment:
     """Raises LogCorrupt."""
-    if raw[: len(SEGMENT_MAGIC)] != SEGMENT_MAGIC:
-        raise LogCorrupt(f"{where} does not begin as a segment of an archive does")
-    payload = unseal(raw[len(SEGMENT_MAGIC) :], SEGMENT_MAGIC, what=where, corrupt=LogCorrupt)
+    payload = _unsealed(raw, SEGMENT_MAGIC, where)
     try:
         (length,) = _LENGTH.unpack_from(payload)
         said: dict[str, Any] = values.decode(payload[_LENGTH.size : _LENGTH.size + length])
@@ -119,6 +117,12 @@ def decode_segment(raw: bytes, where: str) -> ArchiveSegment:
         )
     except (KeyError, TypeError, ValueError, struct.error, pa.ArrowException, OSError, StateError) as error:
         raise LogCorrupt(f"{where} cannot be read: {error}") from error
+
+
+def _unsealed(raw: bytes, magic: bytes, where: str) -> bytes:
+    if not raw.startswith(magic):
+        raise LogCorrupt(f"{where} does not begin as a file of an archive does")
+    return unseal(raw[len(magic) :], magic, what=where, corrupt=LogCorrupt)
 
 
 def _blocks(body: bytes, count: int) -> tuple[bytes, ...]:
@@ -189,10 +193,7 @@ class Archive:
             raw = self._folder.read(path)
         except FileNotFoundError:
             return None
-        where = self._folder.path(path)
-        if raw[: len(PROGRAM_MAGIC)] != PROGRAM_MAGIC:
-            raise LogCorrupt(f"{where} does not begin as a program of an archive does")
-        return unseal(raw[len(PROGRAM_MAGIC) :], PROGRAM_MAGIC, what=where, corrupt=LogCorrupt)
+        return _unsealed(raw, PROGRAM_MAGIC, self._folder.path(path))
 
 
 def _place(origin: Origin) -> str:

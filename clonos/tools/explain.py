@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from clonos.errors import ConfigurationError
-from clonos.operators.intercept.install import install
 from clonos.tools.archive.drawing import draw
 from clonos.tools.archive.explain import RowId, as_json, columns, explain
-from clonos.tools.archive.reading import ArchivedQuery, find_users_modules
+from clonos.tools.archive.reading import ArchivedQuery
 
 _MASKED = "***"
 _SHOWN = 20
@@ -43,9 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print it; 1 where something of it cannot be had."""
     query = ArchivedQuery(arguments.checkpoint)
-    if query.intercept:
-        install()  # before the modules of functions are loaded
-    find_users_modules()
+    query.load_programs()
     row = RowId.parse(arguments.row, query.id)
     said = explain(query, row, inputs=arguments.inputs, depth=arguments.depth)
     masked = frozenset(filter(None, map(str.strip, arguments.mask.split(","))))

@@ -11,23 +11,17 @@ import json
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from clonos.errors import ConfigurationError, StateError
-from clonos.operators.intercept.install import install
 from clonos.protocol.archive.episode import Lacking
 from clonos.protocol.ids import Epoch
 from clonos.protocol.side_output import OutputName
 from clonos.tools.archive.debugging import Stop, StoppedThere
-from clonos.tools.archive.explain import RowId, as_json, columns, made_by
-from clonos.tools.archive.reading import (
-    ArchivedInstance,
-    ArchivedQuery,
-    epoch_at,
-    epoch_from,
-    find_users_modules,
-)
+from clonos.tools.archive.explain import RowId, as_columns, as_json, columns, made_by
+from clonos.tools.archive.reading import ArchivedInstance, ArchivedQuery, desk_for, epochs_between
 from clonos.tools.archive.what_if import Calls, Compared, Difference, WhatIf
 from clonos.tools.named_object import named_object
 
@@ -67,9 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Do it. With `--against`, 1 where anything differs or is not known."""
     query = ArchivedQuery(arguments.checkpoint)
-    if query.intercept:
-        install()  # before the modules of functions are loaded
-    find_users_modules()
+    query.load_programs()
     if (arguments.row is None) == (arguments.against is None):
         raise ConfigurationError("what is to be replayed is not said", hint="Give either --row or --against")
     if arguments.row is not None:
@@ -86,20 +78,19 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _stop(query: ArchivedQuery, row: RowId, *, under_pdb: bool) -> int:
     instance, epoch, call = made_by(query, row)
-    place = f"{instance.operator}[{instance.origin.instance}], epoch {epoch}"
-    print(f"row {row} was made by {place}, in the call for {_given(call.keys, call.inputs)}", flush=True)
+    print(
+        f"row {row} was made by {instance}, epoch {epoch}, in the call for {_given(call.keys, call.inputs)}",
+        flush=True,
+    )
     if not under_pdb:
         return 0
     stop = Stop(call)
-    with tempfile.TemporaryDirectory(prefix="clonos-desk-") as folder:
-        desk = query.desk(instance, Path(folder, "desk"), stop)
+    with desk_for(instance, stop) as desk:
         try:
             for _ in instance.repeated(epoch, desk, number=row.number):
                 """Up to the call."""
         except StoppedThere:
             return 0
-        finally:
-            desk.close()
     raise StateError(f"the call that made row {row} was not repeated again")
 
 
@@ -115,12 +106,10 @@ def _compare(query: ArchivedQuery, arguments: argparse.Namespace) -> int:
     fn, on_timer = _function(arguments.against), arguments.on_timer and _function(arguments.on_timer)
     total = Compared()
     for instance in query.instances(arguments.operator):
-        if not instance.segments:
-            continue  # it has never run while there was an archive
-        since = epoch_from(instance, arguments.since)
-        upto = instance.last_ended if arguments.upto is None else epoch_at(instance, arguments.upto)
-        if upto is None:
-            continue
+        between = epochs_between(instance, arguments.since, arguments.upto) if instance.segments else None
+        if between is None:
+            continue  # it has never run while there was an archive, or ended no epoch
+        since, upto = between
         if upto < since:
             raise ConfigurationError(f"it begins with epoch {since}, and ends with epoch {upto} before that")
         found = _compared(query, instance, since, upto, fn, on_timer, arguments)
@@ -154,20 +143,14 @@ def _compared(
             examples=arguments.examples,
             intercept=query.intercept,
         )
-        desk = query.desk(instance, Path(folder, "desk"), what_if)
-        try:
-            repeated = instance.repeated(
-                upto, desk, since=since, begins=lambda epoch, node: what_if.begins(desk, epoch, node)
-            )
-            for found in repeated:
+        with desk_for(instance, what_if) as desk:
+            for found in instance.repeated(upto, desk, since=since, begins=partial(what_if.begins, desk)):
                 if isinstance(found, Lacking):
                     raise StateError(
-                        f"{instance.operator}[{instance.origin.instance}] cannot be repeated: {found.why}",
+                        f"{instance} cannot be repeated: {found.why}",
                         hint="`clonos archive verify` says of every epoch whether it can be repeated",
                     )
             what_if.close()
-        finally:
-            desk.close()
     return what_if.compared
 
 
@@ -208,7 +191,7 @@ def _document(total: Compared) -> dict[str, Any]:
         "examples": [
             {
                 "epoch": one.epoch,
-                "record": None if one.record is None else _columns(one.record),
+                "record": None if one.record is None else as_columns(one.record),
                 "then": [_row(*each) for each in one.then],
                 "now": [_row(*each) for each in one.now],
                 **({"unknown": one.unknown} if one.unknown else {}),
@@ -223,10 +206,6 @@ def _row(output: OutputName, row: dict[str, Any]) -> dict[str, Any]:
     return {"side output": output, **row} if output else row
 
 
-def _columns(record: Any) -> dict[str, Any]:
-    return dict(zip(record._fields, record, strict=True))
-
-
 def _lines(total: Compared) -> Iterator[str]:
     share = (total.differ + total.unknown) / total.records if total.records else 0.0
     yield (
@@ -238,7 +217,9 @@ def _lines(total: Compared) -> Iterator[str]:
 
 
 def _difference(one: Difference) -> Iterator[str]:
-    of = "timers" if one.record is None else ", ".join(f"{k}={v!r}" for k, v in _columns(one.record).items())
+    of = (
+        "timers" if one.record is None else ", ".join(f"{k}={v!r}" for k, v in as_columns(one.record).items())
+    )
     yield f"epoch {one.epoch}: {of}"
     for sign, rows in (("-", one.then), ("+", one.now)):
         yield from (f"  {sign} {columns(_row(*row))}" for row in rows)

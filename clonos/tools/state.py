@@ -5,17 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from clonos.errors import StateError
-from clonos.operators.intercept.install import install
 from clonos.protocol.archive.episode import Lacking
 from clonos.protocol.ids import Epoch
 from clonos.tools.archive.explain import as_json
-from clonos.tools.archive.reading import LAST, ArchivedInstance, ArchivedQuery, epoch_at, find_users_modules
+from clonos.tools.archive.reading import LAST, ArchivedInstance, ArchivedQuery, desk_for, epoch_at
 from clonos.tools.log.readable import key_said
 
 
@@ -39,15 +36,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print it."""
     query = ArchivedQuery(arguments.checkpoint)
-    if query.intercept:
-        install()  # before the modules of functions are loaded
-    find_users_modules()
+    query.load_programs()
     wanted = _key(arguments.key)
     found = False
     for instance in query.instances(arguments.operator):
         if not instance.segments:
             continue  # it has never run while there was an archive
-        for key, value in _states(query, instance, epoch_at(instance, arguments.at)):
+        for key, value in _states(instance, epoch_at(instance, arguments.at)):
             if wanted is None or list(key)[: len(wanted)] == wanted:
                 print(_line(key, value, in_json=arguments.json))
                 found = True
@@ -67,22 +62,17 @@ def _key(text: str | None) -> list[Any] | None:
     return found if isinstance(found, list) else [found]
 
 
-def _states(query: ArchivedQuery, instance: ArchivedInstance, epoch: Epoch) -> Iterator[tuple[Any, Any]]:
-    with tempfile.TemporaryDirectory(prefix="clonos-desk-") as folder:
-        desk = query.desk(instance, Path(folder, "desk"))
-        try:
-            for found in instance.repeated(epoch, desk, number=LAST):
-                if isinstance(found, Lacking):
-                    raise StateError(
-                        f"the state of {instance.operator}[{instance.origin.instance}] at the end of epoch {epoch} "
-                        f"cannot be had: {found.why}",
-                        hint="`clonos archive verify` says of every epoch whether it can be repeated",
-                    )
-            for data, value in desk.states():
-                said = key_said(data)
-                yield said if isinstance(said, tuple) else (said,), value
-        finally:
-            desk.close()
+def _states(instance: ArchivedInstance, epoch: Epoch) -> Iterator[tuple[Any, Any]]:
+    with desk_for(instance) as desk:
+        for found in instance.repeated(epoch, desk, number=LAST):
+            if isinstance(found, Lacking):
+                raise StateError(
+                    f"the state of {instance} at the end of epoch {epoch} cannot be had: {found.why}",
+                    hint="`clonos archive verify` says of every epoch whether it can be repeated",
+                )
+        for data, value in desk.states():
+            said = key_said(data)
+            yield said if isinstance(said, tuple) else (said,), value
 
 
 def _line(key: Any, value: Any, *, in_json: bool) -> str:

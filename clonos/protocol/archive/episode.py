@@ -14,7 +14,7 @@ from typing import Final
 
 from clonos.protocol.archive.archive_segment import ArchiveSegment, EpochEnded
 from clonos.protocol.ids import Epoch, LogOffset, Origin
-from clonos.protocol.recovery.causal.causal_log import CausalLog, contiguous
+from clonos.protocol.recovery.causal.causal_log import CausalLog
 from clonos.protocol.recovery.causal.determinant import Kind
 from clonos.protocol.recovery.causal.determinant_codec import decode_steps
 
@@ -65,7 +65,7 @@ def put_together(segments: Sequence[ArchiveSegment]) -> Episode | Lacking:
         # Of what an earlier process has recorded that counts which it shares with those behind it.
         own = sorted((each for each in segments if each.fence == fence), key=lambda each: each.number)
         log.merge_agreeing((each.log_start, each.log) for each in own)
-    data = contiguous(log, last.epoch_start)
+    data = log.prefix(last.epoch_start)
     whole = last.ended.log_end - last.epoch_start
     if len(data) < whole:
         reached = last.epoch_start + len(data)

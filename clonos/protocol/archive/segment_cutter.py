@@ -15,7 +15,7 @@ from clonos.errors import LogConflict
 from clonos.protocol.archive.archive_segment import ArchiveSegment, EpochEnded
 from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
 from clonos.protocol.ids import LOG_BEGIN, NO_EPOCH, Epoch, LogOffset, Origin
-from clonos.protocol.recovery.causal.causal_log import CausalLog, contiguous, pieces_from
+from clonos.protocol.recovery.causal.causal_log import CausalLog, pieces_from
 from clonos.protocol.roles.attach_request import AttachRequest
 
 
@@ -87,7 +87,7 @@ class SegmentCutter:
         """A checkpoint has been begun with `content`. The last one says that the epoch ended, if it did."""
         if request.epoch != self._epoch:
             self._spool.clear()
-        log = contiguous(self._log, self._log_upto)[: content.log_offset - self._log_upto]
+        log = self._log.prefix(self._log_upto)[: content.log_offset - self._log_upto]
         self._log_upto = content.log_offset
         self._keep_log_from(content.log_offset)  # what is saved, and is repeated later
         pieces = self._spool.take()

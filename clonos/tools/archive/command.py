@@ -12,18 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from clonos.errors import ClonosError, ConfigurationError
-from clonos.operators.intercept.install import install
 from clonos.protocol.archive.episode import Lacking
 from clonos.protocol.ids import Epoch
 from clonos.tools.archive.explain import RowId, as_json, columns
 from clonos.tools.archive.finding import Finder, FoundRow
-from clonos.tools.archive.reading import (
-    ArchivedInstance,
-    ArchivedQuery,
-    epoch_at,
-    epoch_from,
-    find_users_modules,
-)
+from clonos.tools.archive.reading import ArchivedInstance, ArchivedQuery, desk_for, epochs_between
 from clonos.tools.log.readable import moment
 from clonos.tools.status.text import table
 
@@ -44,11 +37,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     find.add_argument(
         "where", nargs="+", metavar="COLUMN=VALUE", help="text as it stands, other values as JSON writes them"
     )
-    for name, help in (("from", "from there on; all there is unless said"), ("to", "up to there")):
-        find.add_argument(f"--{name}", metavar="EPOCH|TIME", help=help)
+    for name, to, help in (
+        ("from", "since", "from there on; all there is unless said"),
+        ("to", "upto", "up to there"),
+    ):
+        find.add_argument(f"--{name}", dest=to, metavar="EPOCH|TIME", help=help)
     verify.add_argument("--instance", type=int, help="this one alone")
     verify.add_argument(
-        "--epoch", type=int, help="this one, and what has to be repeated before it; all unless said"
+        "--epoch", type=_epoch, help="this one, and what has to be repeated before it; all unless said"
     )
 
 
@@ -69,15 +65,13 @@ def run(arguments: argparse.Namespace) -> int:
         said = [_listed(each) for each in instances]
         print(json.dumps(said, indent=1) if arguments.json else "\n".join(table(_HEAD, map(_row, said))))
         return 0
-    if query.intercept:
-        install()  # before the modules of functions are loaded
-    find_users_modules()
+    query.load_programs()
     if arguments.what == "find":
-        return _find(query, instances, arguments)
+        return _find(instances, arguments)
     chosen = [each for each in instances if arguments.instance in (None, each.origin.instance)]
     results = []
     for each in chosen:
-        for result in _verified(query, each, arguments.epoch):
+        for result in _verified(each, arguments.epoch):
             results.append(result)
             if not arguments.json:
                 print(_line(result), flush=True)
@@ -124,9 +118,7 @@ def _row(said: dict[str, Any]) -> list[str]:
     ]
 
 
-def _verified(
-    query: ArchivedQuery, instance: ArchivedInstance, epoch: Epoch | None
-) -> Iterator[dict[str, Any]]:
+def _verified(instance: ArchivedInstance, epoch: Epoch | None) -> Iterator[dict[str, Any]]:
     """Epoch by epoch. What is at the end of the archive, and has not ended, is not asked for. Behind what cannot be
     repeated it goes on with the next state."""
     head = {"operator": instance.operator, "instance": instance.origin.instance}
@@ -138,7 +130,7 @@ def _verified(
     since: Epoch | None = min(instance.epochs) if epoch is None else epoch
     while since is not None:
         last = None
-        for result in _from_state(query, instance, since, upto):
+        for result in _from_state(instance, since, upto):
             last = result.get("epoch", last)
             yield {**head, **result}
         ended = since if last is None else Epoch(last + 1)
@@ -148,13 +140,10 @@ def _verified(
             yield {**head, "repeated": False, "why": why}
 
 
-def _from_state(
-    query: ArchivedQuery, instance: ArchivedInstance, since: Epoch, upto: Epoch
-) -> Iterator[dict[str, Any]]:
+def _from_state(instance: ArchivedInstance, since: Epoch, upto: Epoch) -> Iterator[dict[str, Any]]:
     """From the newest state before `since` on, up to what cannot be repeated."""
     before = 0
-    with tempfile.TemporaryDirectory(prefix="clonos-desk-") as folder:
-        desk = query.desk(instance, Path(folder, "desk"))
+    with desk_for(instance) as desk:
         try:
             for found in instance.repeated(upto, desk, since=since):
                 if isinstance(found, Lacking):
@@ -168,11 +157,9 @@ def _from_state(
                     before = desk.records
         except ClonosError as error:
             yield {"repeated": False, "why": f"{type(error).__name__}: {error}"}
-        finally:
-            desk.close()
 
 
-def _find(query: ArchivedQuery, instances: list[ArchivedInstance], arguments: argparse.Namespace) -> int:
+def _find(instances: list[ArchivedInstance], arguments: argparse.Namespace) -> int:
     """1 where nothing is found, or something could not be looked at."""
     wanted = dict(_condition(text) for text in arguments.where)
     found: list[dict[str, Any]] = []
@@ -185,24 +172,16 @@ def _find(query: ArchivedQuery, instances: list[ArchivedInstance], arguments: ar
             if not arguments.json:
                 print(f"{said['id']}  epoch {one.epoch}  {columns(one.row)}", file=out, flush=True)
 
-        given = vars(arguments)
-        if not instance.segments:
+        between = epochs_between(instance, arguments.since, arguments.upto) if instance.segments else None
+        if between is None:
             continue
-        since = epoch_from(instance, given["from"])
-        upto = instance.last_ended if given["to"] is None else epoch_at(instance, given["to"])
-        if upto is None:
-            continue
+        since, upto = between
         finder = Finder(wanted, tells)
-        with tempfile.TemporaryDirectory(prefix="clonos-desk-") as folder:
-            desk = query.desk(instance, Path(folder, "desk"), finder)
-            try:
-                begins = partial(finder.begins, desk)
-                for each in instance.repeated(upto, desk, since=since, begins=begins):
-                    if isinstance(each, Lacking):
-                        lacking = True
-                        print(f"{instance.operator}[{instance.origin.instance}]: {each.why}", file=sys.stderr)
-            finally:
-                desk.close()
+        with desk_for(instance, finder) as desk:
+            for each in instance.repeated(upto, desk, since=since, begins=partial(finder.begins, desk)):
+                if isinstance(each, Lacking):
+                    lacking = True
+                    print(f"{instance}: {each.why}", file=sys.stderr)
     if arguments.json:
         print(json.dumps(as_json(found), indent=1, default=repr))
     return 0 if found and not lacking else 1

@@ -31,7 +31,6 @@ from clonos.protocol.ids import NO_EPOCH, LogOffset, Origin
 from clonos.protocol.recovery.causal.replayer import HINT
 from clonos.protocol.side_output import MAIN, OutputName
 from clonos.protocol.versions.programs import Programs
-from clonos.protocol.versions.upgrade import Schedule
 from clonos.storage.keyed_state import KeyedState
 from clonos.storage.manifest import Manifest
 from clonos.storage.snapshots import SnapshotStore
@@ -181,7 +180,6 @@ class Desk:
         self._build(node, manifest, self._store)
 
     def _build(self, node: NodeSpec, state: Manifest | None, states: SnapshotStore) -> None:
-        assert node.operator is not None
         self._lives += 1
         self._node = node
         self._reader = BundleReader(node.input, node.zone, right=node.right)
@@ -193,10 +191,7 @@ class Desk:
             snapshot = snapshot_metadata.decode(state.meta, self._reader.row_class)
         self._state = KeyedState(str(path))
         self._services = self._new_services(self._state)
-        schedule = node.schedule or Schedule.always(node.version)
-        self._operator = Programs(
-            node.name, schedule, node.version, {**node.previous, node.version: node.operator}
-        )
+        self._operator = node.programs()
         operator: Any = InterceptedOperator(self._operator) if self._intercept else self._operator
         operator = operator if self._tracer is None else TracedOperator(operator, self._tracer)
         operator.open(self._services)

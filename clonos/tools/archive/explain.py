@@ -8,16 +8,14 @@ before it (`desk`).
 from __future__ import annotations
 
 import re
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 from clonos.errors import ClonosError, ConfigurationError, StateError
 from clonos.protocol.archive.episode import Lacking
 from clonos.protocol.ids import Epoch, InstanceId, NodeId, Origin, OutputNumber, channel_origin
 from clonos.tools.archive.desk import Desk
-from clonos.tools.archive.reading import ArchivedInstance, ArchivedQuery
+from clonos.tools.archive.reading import ArchivedInstance, ArchivedQuery, desk_for
 from clonos.tools.archive.tracing import Asked, RowIsMade, TracedCall, Tracer
 from clonos.tools.log.readable import key_said, moment
 
@@ -70,7 +68,7 @@ def explain(query: ArchivedQuery, row: RowId, *, inputs: int = 10, depth: int = 
         return {**said, "lacking": epoch.why}
     said["epoch"] = epoch
     tracer = Tracer(row.number)
-    lacking, shown = _repeat(query, instance, epoch, tracer)
+    lacking, shown = _repeat(instance, epoch, tracer)
     if lacking is not None or tracer.found is None:
         return {**said, "lacking": lacking or f"nothing of epoch {epoch} made a row with this number"}
     call = tracer.found
@@ -83,14 +81,14 @@ def explain(query: ArchivedQuery, row: RowId, *, inputs: int = 10, depth: int = 
     said["inputs"] = []
     for number, record in enumerate(call.inputs):
         origin = channel_origin(record.channel)
-        one: dict[str, Any] = {"row": _record(record.row)}
+        one: dict[str, Any] = {"row": as_columns(record.row)}
         sender = query.instance(origin)
         if sender is None:
             one |= {"source": query.source(origin), "position": record.position}
         else:
-            one["id"] = str(RowId(origin, OutputNumber(record.position)))
+            made = RowId(origin, OutputNumber(record.position))
+            one["id"] = str(made)
             if number < inputs and depth > 1:
-                made = RowId(origin, OutputNumber(record.position))
                 one["made_by"] = explain(query, made, inputs=inputs, depth=depth - 1)
         said["inputs"].append(one)
     return said
@@ -105,18 +103,15 @@ def made_by(query: ArchivedQuery, row: RowId) -> tuple[ArchivedInstance, Epoch, 
     if isinstance(epoch, Lacking):
         raise StateError(f"what made the row {row} cannot be repeated: {epoch.why}")
     tracer = Tracer(row.number)
-    lacking, _ = _repeat(query, instance, epoch, tracer)
+    lacking, _ = _repeat(instance, epoch, tracer)
     if lacking is not None or tracer.found is None:
         raise StateError(f"what made the row {row} cannot be repeated: {lacking or 'no row has this number'}")
     return instance, epoch, tracer.found
 
 
-def _repeat(
-    query: ArchivedQuery, instance: ArchivedInstance, epoch: Epoch, tracer: Tracer
-) -> tuple[str | None, dict[str, Any]]:
-    """Up to the row: why it is not made, or the row as its readers got it."""
-    with tempfile.TemporaryDirectory(prefix="clonos-desk-") as folder:
-        desk = query.desk(instance, Path(folder, "desk"), tracer)
+def _repeat(instance: ArchivedInstance, epoch: Epoch, tracer: Tracer) -> tuple[str | None, dict[str, Any]]:
+    """Up to the row: why it is not made, or the row as its readers got it; neither where nothing made it."""
+    with desk_for(instance, tracer) as desk:
         try:
             for found in instance.repeated(epoch, desk, number=tracer.number):
                 if isinstance(found, Lacking):
@@ -125,13 +120,7 @@ def _repeat(
             """That is far enough."""
         except ClonosError as error:
             return f"{type(error).__name__}: {error}", {}
-        else:
-            if tracer.found is None:
-                return None, {}
-        finally:
-            shown = _shown(desk, tracer)
-            desk.close()
-    return None, shown
+        return None, _shown(desk, tracer)
 
 
 def _shown(desk: Desk, tracer: Tracer) -> dict[str, Any]:
@@ -142,7 +131,8 @@ def _shown(desk: Desk, tracer: Tracer) -> dict[str, Any]:
     return row
 
 
-def _record(row: Any) -> dict[str, Any]:
+def as_columns(row: Any) -> dict[str, Any]:
+    """A record as a function is given it."""
     return dict(zip(row._fields, row, strict=True))
 
 

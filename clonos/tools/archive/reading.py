@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
+import shutil
 import sys
+import tempfile
 import zlib
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +19,7 @@ import cloudpickle
 
 from clonos.errors import ConfigurationError, LogCorrupt, SnapshotCorrupt
 from clonos.operators.function_code import code_of, is_another
+from clonos.operators.intercept.install import install
 from clonos.protocol.archive.episode import Episode, Lacking, put_together
 from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
 from clonos.protocol.fence import LOWEST_FENCE, Fence
@@ -55,7 +59,11 @@ class ArchivedInstance:
     segments: dict[SegmentName, int]  # their bytes
     states: SnapshotStore
     _programs: dict[str, NodeSpec] = field(default_factory=dict)
+    _codes: dict[str, str] = field(default_factory=dict)  # of programs, as their functions are today
     _known: tuple[Epoch, Episode | Lacking] | None = None
+
+    def __str__(self) -> str:
+        return f"{self.operator}[{self.origin.instance}]"
 
     @cached_property
     def epochs(self) -> dict[Epoch, list[SegmentName]]:
@@ -169,25 +177,24 @@ class ArchivedInstance:
         """What replicas were told of the operator, with the user's function in it."""
         if digest in self._programs:
             return self._programs[digest]
-        why = f"its program {digest[:12]} cannot be loaded here"
         try:
             raw = self.archive.program(digest)
             if raw is None:
                 return Lacking(f"its program {digest[:12]} is not in the archive")
-            self._programs[digest] = cloudpickle.loads(raw)
+            node: NodeSpec = cloudpickle.loads(raw)
         except LogCorrupt as error:
             return Lacking(error.message)
-        except (
-            Exception
-        ) as error:  # what the modules of the user's functions raise, or are not there any more
-            return Lacking(f"{why}: {type(error).__name__}: {error}")
-        return self._programs[digest]
+        except Exception as error:  # of the modules of the user's functions, which may not be there any more
+            why = f"{type(error).__name__}: {error}"
+            return Lacking(f"its program {digest[:12]} cannot be loaded here: {why}")
+        self._programs[digest], self._codes[digest] = node, code_of(node.operator)
+        return node
 
     def _of_then(self, episode: Episode) -> NodeSpec | Lacking:
         """The program of an episode, if its functions are those of then: pickled by their names, they are what stands
         there today."""
         node = self.program(episode.program)
-        if isinstance(node, NodeSpec) and is_another(episode.code, code_of(node.operator)):
+        if isinstance(node, NodeSpec) and is_another(episode.code, self._codes[episode.program]):
             return Lacking(
                 f"the function of {node.name!r} is another one than then: its code, or that of a function of its "
                 "module, has changed. Bring back the modules of then, on Python's path or in the working directory"
@@ -210,6 +217,7 @@ class ArchivedInstance:
                 found = self.states.named(str(name))
                 if found is not None:
                     self.states.restore(found, str(folder / f"state-{at}"))
+                    shutil.rmtree(folder / f"state-{at}")
             except SnapshotCorrupt as error:
                 yield f"the state of {'the end of' if name.final else 'inside'} epoch {name.epoch}: {error.message}"
 
@@ -239,17 +247,13 @@ class ArchivedInstance:
             for fence in fences
         ]
 
-    def _node(self, epoch: Epoch) -> NodeSpec:
-        episode = self.episode(epoch)
-        assert isinstance(episode, Episode)
-        node = self._of_then(episode)
-        assert isinstance(node, NodeSpec)
-        return node
-
     def version(self, epoch: Epoch) -> str:
         """Of the function, in an epoch that has been repeated."""
-        node = self._node(epoch)
-        return node.version if node.schedule is None else node.schedule.at(epoch)
+        episode = self.episode(epoch)
+        assert isinstance(episode, Episode)
+        node = self.program(episode.program)
+        assert isinstance(node, NodeSpec)
+        return node.versions.at(epoch)
 
     def repeated(
         self,
@@ -321,6 +325,15 @@ class ArchivedQuery:
         self._program = self.checkpoint.history().bindings[-1].program
         self.id = self.checkpoint.shape()[0]
         self._archive = Archive(self.checkpoint.location)
+        self._instances: dict[Origin, ArchivedInstance] = {}
+
+    def load_programs(self) -> None:
+        """From now on programs may be loaded: functions that are pickled by their names are imported from the working
+        directory, too, and where their own clocks were recorded, these are intercepted before."""
+        if self.intercept:
+            install()
+        if "" not in sys.path:
+            sys.path.insert(0, "")
 
     @property
     def intercept(self) -> bool:
@@ -344,17 +357,12 @@ class ArchivedQuery:
         ]
 
     def _instance(self, operator: str, origin: Origin) -> ArchivedInstance:
-        return ArchivedInstance(
-            operator,
-            origin,
-            self._archive,
-            self._archive.names(origin),
-            SnapshotStore(self._archive.state_root(origin), fence=LOWEST_FENCE, pending=None),
-        )
-
-    def desk(self, instance: ArchivedInstance, folder: Path, tracer: Watcher | None = None) -> Desk:
-        """A place to repeat what the instance did."""
-        return Desk(instance.origin, folder, tracer=tracer)
+        """As it was when it was asked for first."""
+        if origin not in self._instances:
+            states = SnapshotStore(self._archive.state_root(origin), fence=LOWEST_FENCE, pending=None)
+            names = self._archive.names(origin)
+            self._instances[origin] = ArchivedInstance(operator, origin, self._archive, names, states)
+        return self._instances[origin]
 
     def instance(self, origin: Origin) -> ArchivedInstance | None:
         """None where it is not one of an operator."""
@@ -369,17 +377,33 @@ class ArchivedQuery:
 
     def source(self, origin: Origin) -> str:
         """What a source channel is called."""
-        for entry in self.checkpoint.channel_numbers().entries():
-            if (entry.node, entry.number) == (origin.node, origin.instance):
-                return entry.name
+        if (named := self._named_channels.get((origin.node, origin.instance))) is not None:
+            return named
         name = next((node.name for node in self._program.nodes if node.number == origin.node), "source")
         return f"{name}, partition {origin.instance}"
 
+    @cached_property
+    def _named_channels(self) -> dict[tuple[int, int], str]:
+        return {(each.node, each.number): each.name for each in self.checkpoint.channel_numbers().entries()}
 
-def find_users_modules() -> None:
-    """Functions that are pickled by their names are imported from the working directory, too."""
-    if "" not in sys.path:
-        sys.path.insert(0, "")
+
+@contextmanager
+def desk_for(instance: ArchivedInstance, watcher: Watcher | None = None) -> Iterator[Desk]:
+    """A place to repeat what the instance did, as long as that takes."""
+    with tempfile.TemporaryDirectory(prefix="clonos-desk-") as folder:
+        desk = Desk(instance.origin, Path(folder, "desk"), tracer=watcher)
+        try:
+            yield desk
+        finally:
+            desk.close()
+
+
+def epochs_between(
+    instance: ArchivedInstance, since: str | None, upto: str | None
+) -> tuple[Epoch, Epoch] | None:
+    """From one to another, of which each may be left open; None where none has ended. Raises ConfigurationError."""
+    last = instance.last_ended if upto is None else epoch_at(instance, upto)
+    return None if last is None else (epoch_from(instance, since), last)
 
 
 def epoch_at(instance: ArchivedInstance, at: str) -> Epoch:
@@ -421,6 +445,6 @@ def _microseconds(at: str) -> float:
 def _nothing(instance: ArchivedInstance, what: str) -> ConfigurationError:
     there = f"epochs {min(instance.epochs)} to {max(instance.epochs)}" if instance.epochs else "nothing"
     return ConfigurationError(
-        f"the archive does not have {what} of {instance.operator}[{instance.origin.instance}]",
+        f"the archive does not have {what} of {instance}",
         hint=f"It has {there}. `clonos archive list` shows all",
     )

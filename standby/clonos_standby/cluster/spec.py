@@ -22,6 +22,7 @@ from clonos.protocol.recovery.causal.delta_journal import FULL
 from clonos.protocol.recovery.choice import PolicyChoice
 from clonos.protocol.recovery.recovery_kind import RecoveryKind
 from clonos.protocol.side_output import MAIN, OutputName
+from clonos.protocol.versions.programs import Programs
 from clonos.protocol.versions.upgrade import Schedule
 from clonos.storage.object_store import Options
 from clonos.wire.tls import Tls
@@ -97,6 +98,18 @@ class NodeSpec:
     @property
     def recovery(self) -> RecoveryKind:
         return self.policy.kind
+
+    @property
+    def versions(self) -> Schedule:
+        """Which of them runs which epoch."""
+        return self.schedule or Schedule.always(self.version)
+
+    def programs(self) -> Programs:
+        """An operator of its own, of the versions that there are."""
+        assert self.operator is not None
+        return Programs(
+            self.name, self.versions, self.version, {**self.previous, self.version: self.operator}
+        )
 
     @property
     def outputs(self) -> dict[OutputName, pa.Schema]:

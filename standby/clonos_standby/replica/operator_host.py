@@ -51,8 +51,6 @@ from clonos.protocol.roles.operator_ports import Moment, OperatorPorts, Snapshot
 from clonos.protocol.roles.operator_session import OperatorSession
 from clonos.protocol.roles.snapshot_candidate import Candidate
 from clonos.protocol.roles.steps import Steps, carry_out
-from clonos.protocol.versions.programs import Programs
-from clonos.protocol.versions.upgrade import Schedule
 from clonos.storage import salvage
 from clonos.storage.boot import boot_id
 from clonos.storage.commit_files import newest_commit
@@ -453,9 +451,7 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
         services.counts.state = self._state.changes
         intercept, fence = self._query.settings.intercept, self._session.request.fence
         self._letters = Letters(node, self._origin, self._query.checkpoint, fence, intercept=intercept)
-        schedule = node.schedule or Schedule.always(node.version)
-        make = {**node.previous, node.version: node.operator}
-        self._operator = Programs(node.name, schedule, node.version, make)
+        self._operator = node.programs()
         operator = self._watchdog.watch(InterceptedOperator(self._operator) if intercept else self._operator)
         self._watchdog.on_stuck = lambda row, why: self._stuck(services.where(row), why, row is not None)
         services.on_answer = self._watchdog.moved

@@ -195,14 +195,3 @@ class Coverage:
 
     def covers(self, start: LogOffset, end: LogOffset) -> bool:
         return start >= end or any(low <= start and end <= high for low, high in self._ranges)
-
-
-def contiguous(log: CausalLog, offset: LogOffset) -> bytes:
-    """What is known from an offset on, up to the first gap."""
-    found: list[bytes] = []
-    reached = offset
-    for start, data in log:
-        if start <= reached < start + len(data):
-            found.append(data[reached - start :])
-            reached = log_after(start, data)
-    return b"".join(found)
