@@ -261,7 +261,7 @@ class Compiled:
         holding = [sink for sink in self._sinks if self.recoveries.holds(self._numbers[id(sink)])]
         nodes = {self._numbers[id(node)]: node for node in self._nodes}
         check_recovery(self._settings, nodes, holding, self.recoveries, realtime=realtime)
-        tell_who_goes_back(self.recoveries, self._names)
+        tell_who_goes_back(self.recoveries, self.topology())
 
     @cached_property
     def recoveries(self) -> Recoveries:

@@ -12,6 +12,7 @@ from clonos.protocol.recovery.dependence import Determinism
 from clonos.protocol.recovery.on_gap import OnGap
 from clonos.protocol.recovery.recoveries import Recoveries
 from clonos.protocol.recovery.recovery_kind import RecoveryKind
+from clonos.protocol.topology import Topology
 from clonos.sinks.batch_sink import BatchSink
 from clonos.spark.plan import OperatorPlan, PlanNode, SinkPlan
 from clonos.spark.settings import Settings
@@ -97,15 +98,18 @@ def _who_goes_back(recovery: RecoveryKind, operators: Iterable[OperatorPlan]) ->
     return "".join(f"; {each.name!r} has recovery={each.recovery!r}" for each in own)
 
 
-def tell_who_goes_back(recoveries: Recoveries, names: Mapping[int, str]) -> None:
+def tell_who_goes_back(recoveries: Recoveries, topology: Topology) -> None:
     """An operator was given eager checkpoints so that its rows are seen at once, and they are not."""
-    eager = [number for number, kind in recoveries.by_node.items() if kind.sends_late]
-    if held := [repr(names[number]) for number in eager if number in recoveries.goes_back]:
-        LOG.warning(
-            "the rows of %s, which are stored before they are sent, are not seen at once: some operator in front of "
-            "them has uncoordinated checkpoints, and they go back with it. Give that one recovery='eager', too",
-            ", ".join(held),
-        )
+    for number, kind in recoveries.by_node.items():
+        if kind.sends_late and number in recoveries.goes_back:
+            before = [repr(node.name) for node in recoveries.sent_back_by(topology, number)]
+            LOG.warning(
+                "the rows of %r, which are stored before they are sent, are not seen at once: it goes back with %s, "
+                "which %s uncoordinated checkpoints. Give recovery='eager' there, too",
+                topology.node(number).name,
+                " and ".join(before),
+                "has" if len(before) == 1 else "have",
+            )
 
 
 def _check_operator(node: OperatorPlan, recovery: RecoveryKind, causal: str, *, standby: str) -> None:

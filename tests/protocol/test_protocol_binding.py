@@ -283,8 +283,8 @@ def test_what_may_change_at_any_time() -> None:
 
 def test_another_set_of_nodes_is_refused() -> None:
     fewer = replace(QUERY, nodes=QUERY.nodes[:2])
-    assert "node 3 ('sink') is gone" in str(only(QUERY, fewer))
-    assert "node 3 ('sink') is new" in str(only(fewer, QUERY))
+    assert "sink 'sink' is gone" in str(only(QUERY, fewer))
+    assert "sink 'sink' is new" in str(only(fewer, QUERY))
 
 
 def with_sinks(*sinks: tuple[str, dict[str, Any]]) -> Topology:
@@ -302,10 +302,10 @@ LATE: tuple[str, dict[str, Any]] = ("late", {"reads": {2: OutputName("late")}})
 @pytest.mark.parametrize(
     ("sinks", "says"),
     [
-        ((ROWS, LATE, ("copy", {})), "the set of nodes of the query changes: node 5 ('copy') is new"),
-        ((("copy", {}), ROWS, LATE), "name of node 3 ('copy') was 'rows' and is 'copy' now"),
-        ((ROWS,), "the set of nodes of the query changes: node 4 ('late') is gone"),
-        ((LATE,), "name of node 3 ('late') was 'rows' and is 'late' now"),
+        ((ROWS, LATE, ("copy", {})), "the set of nodes of the query changes: sink 'copy' is new"),
+        ((("copy", {}), ROWS, LATE), "the set of nodes of the query changes: sink 'copy' is new"),
+        ((ROWS,), "the set of nodes of the query changes: sink 'late' is gone"),
+        ((LATE,), "the set of nodes of the query changes: sink 'rows' is gone"),
         ((LATE, ROWS), "name of node 3 ('late') was 'rows' and is 'late' now"),
         ((ROWS, ("later", LATE[1])), "name of node 4 ('later') was 'late' and is 'later' now"),
         ((ROWS, ("late", {})), "side outputs read of node 4 ('late')"),

@@ -257,6 +257,7 @@ def test_who_asked_for_rows_at_once_is_told_that_they_wait(
         place.start(total_behind(None), "realtime", clonos.sinks.batches(lambda df, epoch: None))
     place.start(total_behind(None), "realtime")
     assert "the rows of 'total', which are stored before they are sent, are not seen at once" in caplog.text
+    assert "it goes back with 'kept', which has uncoordinated checkpoints" in caplog.text
     place.stop()
     caplog.clear()
     place.checkpoint = place.base / "another"

@@ -81,6 +81,16 @@ class Recoveries:
             ),
         )
 
+    def sent_back_by(self, topology: Topology, number: NodeId) -> list[Node]:
+        """The operators in front of a node with whose instances it may have to go back."""
+        before, found = set(topology.node(number).upstream), set()
+        while before:
+            node = topology.node(before.pop())
+            before |= set(node.upstream)
+            if node.kind is NodeKind.OPERATOR and self.by_node[NodeId(node.number)].begins_at_older_ones:
+                found.add(node.number)
+        return [topology.node(each) for each in sorted(found)]
+
     @property
     def line_kind(self) -> RecoveryKind:
         """That by which a line is drawn: where some instances keep what they have sent, it is looked for."""

@@ -8,6 +8,7 @@ A refusal says what to do.
 from __future__ import annotations
 
 import enum
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -50,20 +51,26 @@ Unused = Mapping[int, Mapping[str, StateVariable]]
 def compare(bound: Topology, program: Topology, unused: Unused | None = None) -> list[Change]:
     """What a program changes of what a checkpoint is bound to."""
     changes = list(_query_changes(bound, program))
-    old, new = ({node.number: node for node in each.nodes} for each in (bound, program))
-    for number in sorted(old.keys() | new.keys()):
-        before, after = old.get(number), new.get(number)
-        if before is None or after is None:
-            name = (before or after or bound.nodes[0]).name
-            gone = f"node {number} ({name!r}) is {'new' if before is None else 'gone'}"
-            changes.append(
-                Change("the query", "the set of nodes", f"changes: {gone}", When.REFUSED, NEW_CHECKPOINT)
-            )
-            continue
+    if len(bound.nodes) != len(program.nodes):
+        # Numbers say nothing then: those behind one that is gone have moved up.
+        return [*changes, *_nodes_come_and_gone(bound, program)]
+    for before, after in zip(_in_order(bound), _in_order(program), strict=True):
         fixed = list(_fixed_changes(before, after))
         # What another node is bound to says nothing about this one.
-        changes += fixed or _node_changes(before, after, (unused or {}).get(number, {}))
+        changes += fixed or _node_changes(before, after, (unused or {}).get(after.number, {}))
     return changes
+
+
+def _in_order(program: Topology) -> list[Node]:
+    return sorted(program.nodes, key=lambda node: node.number)
+
+
+def _nodes_come_and_gone(bound: Topology, program: Topology) -> Iterator[Change]:
+    old, new = (Counter((node.kind, node.name) for node in _in_order(each)) for each in (bound, program))
+    for nodes, state in ((old - new, "gone"), (new - old, "new")):
+        for kind, name in nodes.elements():
+            says = f"changes: {kind.value} {name!r} is {state}"
+            yield Change("the query", "the set of nodes", says, When.REFUSED, NEW_CHECKPOINT)
 
 
 def _query_changes(bound: Topology, program: Topology) -> Iterator[Change]:

@@ -41,8 +41,8 @@ from clonos.protocol.versions.kind_of_version import said_by_user
 from clonos.protocol.versions.state_evolution import Fields, fields_of, is_prefix, moved
 
 TO_THE_END: Final = (
-    "with .trigger(availableNow=True), or, where its recovery is for real time alone, until the epoch has committed; "
-    "then this one"
+    "until the epoch has committed, with .trigger(availableNow=True) if its recovery is for micro-batch, too, else in "
+    "real time as it was; then this one"
 )
 """How a program finishes the open epoch, before another one is started."""
 
