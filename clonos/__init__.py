@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from clonos.operators.claims import claim
     from clonos.operators.current import current
     from clonos.spark.session import configure
+    from clonos.tools.archive.lineage_frame import lineage
 
-__all__ = ["Calls", "causal", "claim", "configure", "connect", "current", "jar_path"]
+__all__ = ["Calls", "causal", "claim", "configure", "connect", "current", "jar_path", "lineage"]
 
 _HOMES = {
     "Calls": "clonos.operators.calls",
@@ -26,6 +27,7 @@ _HOMES = {
     "connect": "clonos.api.connected",
     "current": "clonos.operators.current",
     "jar_path": "clonos.environment",
+    "lineage": "clonos.tools.archive.lineage_frame",
 }
 _MODULES = ("errors", "sinks", "testing")
 

@@ -53,6 +53,11 @@ COMMANDS = (
     Command("archive", "clonos.tools.archive", "what is kept of past epochs, and whether it can be repeated"),
     Command("explain", "clonos.tools.explain", "why a row says what it says, back to the sources"),
     Command(
+        "lineage",
+        "clonos.tools.lineage",
+        "which records a row was made of, and which rows a record went into",
+    ),
+    Command(
         "replay",
         "clonos.tools.replay",
         "stop in a function at a past record, or run another one over the past",

@@ -53,6 +53,7 @@ class Coordinator(QueryCoordinator):
         super().__init__(topology, is_realtime=world.plan.realtime, recoveries=world.recoveries)
         self._rounds: Progress | None = None
         self._awaited = AwaitedRows(deadline=SHOWN_WITHIN)
+        self._is_starting = False
         self._showing: Process | None = None
         self.channels = Channels(world, driver)
         self._records = CommitRecords(Commits(world), topology)
@@ -106,11 +107,25 @@ class Coordinator(QueryCoordinator):
         now, awaited = self._world.kernel.now, self._awaited
         if self._sinks_may_idle:
             awaited.commit(self.forgotten, now)
-        if awaited.are_due and (self._showing is None or not self._showing.alive):
+        if awaited.are_due and not self._is_starting and not self._is_showing:
             self._showing = Process(self._world.kernel, f"shows at {self._driver.name}")
             self._driver.mourners.append(self._showing.kill)
             takes_over = awaited.takes_over(now)
             self._showing.begin(self._show(self._showing, awaited.committed, takes_over=takes_over))
+
+    @property
+    def _is_showing(self) -> bool:
+        return self._showing is not None and self._showing.alive
+
+    def begin_start(self, *, resumes: bool) -> Steps:
+        """Sinks are shown between starts, as under production's lock: both count the fences that were tried."""
+        self._is_starting = True
+        try:
+            while self._is_showing:
+                yield 200
+            yield from super().begin_start(resumes=resumes)
+        finally:
+            self._is_starting = False
 
     def _show(self, process: Process, committed: Epoch, *, takes_over: bool) -> Steps:
         try:

@@ -117,6 +117,11 @@ class ArchivedInput:
         self._waiting[channel] += 1
         return True
 
+    @property
+    def has_waiting(self) -> bool:
+        """Whether the epoch that ended has left records for the next one."""
+        return self._waiting.total() > 0
+
     def lacks(self, episode: Episode) -> Lacking | None:
         """Whether all is there that the episode consumed, when what is archived of it has been asked for."""
         missing = 0

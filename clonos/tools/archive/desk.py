@@ -109,6 +109,11 @@ class Desk:
         return None
 
     @property
+    def keeps_records_waiting(self) -> bool:
+        """For the next epoch, as they waited then."""
+        return self._input.has_waiting
+
+    @property
     def records(self) -> int:
         """That were repeated so far."""
         return self._records + self._instance.processed

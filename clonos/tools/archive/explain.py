@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from clonos.errors import ClonosError, ConfigurationError, StateError
 from clonos.protocol.archive.episode import Lacking
-from clonos.protocol.ids import Epoch, InstanceId, NodeId, Origin, OutputNumber, channel_origin
+from clonos.protocol.ids import Epoch, InstanceId, NodeId, Origin, OutputNumber, RecordId, channel_origin
 from clonos.tools.archive.desk import Desk
 from clonos.tools.archive.reading import ArchivedInstance, ArchivedQuery, desk_for
 from clonos.tools.archive.tracing import Asked, RowIsMade, TracedCall, Tracer
@@ -47,6 +47,15 @@ class RowId:
             )
         origin = Origin.of(NodeId(int(found["node"])), InstanceId(int(found["instance"])))
         return cls(origin, OutputNumber(int(found["number"])))
+
+    @classmethod
+    def of(cls, record: RecordId) -> RowId:
+        return cls(channel_origin(record.channel), OutputNumber(record.position))
+
+    @property
+    def record(self) -> RecordId:
+        """As its readers know it."""
+        return RecordId(self.origin.channel, self.number)
 
     def __str__(self) -> str:
         return f"{self.origin.node}-{self.origin.instance}-{self.number}"
@@ -86,7 +95,7 @@ def explain(query: ArchivedQuery, row: RowId, *, inputs: int = 10, depth: int = 
         if sender is None:
             one |= {"source": query.source(origin), "position": record.position}
         else:
-            made = RowId(origin, OutputNumber(record.position))
+            made = RowId.of(RecordId(record.channel, record.position))
             one["id"] = str(made)
             if number < inputs and depth > 1:
                 one["made_by"] = explain(query, made, inputs=inputs, depth=depth - 1)

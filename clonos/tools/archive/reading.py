@@ -25,7 +25,7 @@ from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
 from clonos.protocol.fence import LOWEST_FENCE, Fence
 from clonos.protocol.ids import LOG_BEGIN, NO_EPOCH, Epoch, LogOffset, NodeId, Origin, OutputNumber
 from clonos.protocol.line.snapshot_name import SnapshotName
-from clonos.protocol.topology import NodeKind
+from clonos.protocol.topology import Node, NodeKind, Topology
 from clonos.spark.checkpoint import Checkpoint, checkpoint_at
 from clonos.spark.facts import INTERCEPT
 from clonos.storage.archive import Archive, SegmentName
@@ -106,7 +106,7 @@ class ArchivedInstance:
         try:
             at = bisect_left(epochs, number, key=self._emitted)
         except LogCorrupt as error:  # of an epoch on the way: those that can be read say it, too
-            ends = [(epoch, self._known_to_have_emitted(epoch)) for epoch in epochs]
+            ends = [(epoch, self.emitted(epoch)) for epoch in epochs]
             at = next(
                 (at for at, (_, emitted) in enumerate(ends) if emitted and emitted >= number), len(epochs)
             )
@@ -119,18 +119,19 @@ class ArchivedInstance:
 
     def has_ended(self, epoch: Epoch) -> bool:
         """As far as can be read."""
-        emitted = self._known_to_have_emitted(epoch)
+        emitted = self.emitted(epoch)
         return emitted is not None and emitted < LAST
 
-    def _known_to_have_emitted(self, epoch: Epoch) -> OutputNumber | None:
+    def emitted(self, epoch: Epoch) -> OutputNumber | None:
+        """The number of the last row up to the end of an epoch, if that can be read; of one that has not ended more
+        than any."""
         try:
             return self._emitted(epoch)
         except LogCorrupt:
             return None
 
     def _emitted(self, epoch: Epoch) -> OutputNumber:
-        """The number of the last row up to the end of an epoch; of one that has not ended more than any. Raises
-        LogCorrupt."""
+        """Raises LogCorrupt."""
         for name in reversed(self.epochs[epoch]):
             for segment in self.archive.read(self.origin, [name]):
                 if segment.ended is not None:
@@ -322,7 +323,7 @@ class ArchivedQuery:
     def __init__(self, location: str) -> None:
         """Raises CheckpointMismatch where there is no causal query."""
         self.checkpoint: Checkpoint = checkpoint_at(location)
-        self._program = self.checkpoint.history().bindings[-1].program
+        self.program: Topology = self.checkpoint.history().bindings[-1].program
         self.id = self.checkpoint.shape()[0]
         self._archive = Archive(self.checkpoint.location)
         self._instances: dict[Origin, ArchivedInstance] = {}
@@ -341,20 +342,32 @@ class ArchivedQuery:
         programs = (each.program for each in self.checkpoint.history().bindings)
         return any((each.settings or {}).get(INTERCEPT) == "true" for each in programs)
 
-    def instances(self, operator: str | None = None) -> list[ArchivedInstance]:
-        """Of all operators, or of one. Raises ConfigurationError where there is no such operator."""
-        nodes = [node for node in self._program.nodes if node.kind is NodeKind.OPERATOR]
-        if operator is not None and operator not in {node.name for node in nodes}:
+    def node(self, operator: str) -> NodeId:
+        """By its name. Raises ConfigurationError where there is no such operator."""
+        nodes = self._operators
+        found = next((node for node in nodes if node.name == operator), None)
+        if found is None:
             raise ConfigurationError(
                 f"the query has no operator {operator!r}",
                 hint=f"It has {', '.join(repr(node.name) for node in nodes)}",
             )
-        return [
-            self._instance(node.name, Origin.of(NodeId(node.number), number))
-            for node in nodes
-            if operator in (None, node.name)
-            for number in range(node.parallelism)
-        ]
+        return NodeId(found.number)
+
+    @property
+    def _operators(self) -> list[Node]:
+        return [node for node in self.program.nodes if node.kind is NodeKind.OPERATOR]
+
+    def instances(self, operator: str | None = None) -> list[ArchivedInstance]:
+        """Of all operators, or of one. Raises ConfigurationError where there is no such operator."""
+        nodes = (
+            [NodeId(node.number) for node in self._operators] if operator is None else [self.node(operator)]
+        )
+        return [instance for node in nodes for instance in self.instances_of(node)]
+
+    def instances_of(self, node: NodeId) -> list[ArchivedInstance]:
+        """Of one operator."""
+        found = self.program.node(node)
+        return [self._instance(found.name, Origin.of(node, number)) for number in range(found.parallelism)]
 
     def _instance(self, operator: str, origin: Origin) -> ArchivedInstance:
         """As it was when it was asked for first."""
@@ -366,7 +379,7 @@ class ArchivedQuery:
 
     def instance(self, origin: Origin) -> ArchivedInstance | None:
         """None where it is not one of an operator."""
-        for node in self._program.nodes:
+        for node in self.program.nodes:
             if (
                 node.kind is NodeKind.OPERATOR
                 and node.number == origin.node
@@ -379,7 +392,7 @@ class ArchivedQuery:
         """What a source channel is called."""
         if (named := self._named_channels.get((origin.node, origin.instance))) is not None:
             return named
-        name = next((node.name for node in self._program.nodes if node.number == origin.node), "source")
+        name = next((node.name for node in self.program.nodes if node.number == origin.node), "source")
         return f"{name}, partition {origin.instance}"
 
     @cached_property

@@ -76,6 +76,7 @@ class Watcher(ABC):
     """Looks on: is told of every step before it is repeated, and of calls of the function while it `is_on`."""
 
     keeps_state = True  # calls have the state of their keys
+    keeps_rows = True  # calls have what their input records said
     speaks = False  # the standard output is for the function, too
     is_on = False
 
@@ -169,7 +170,8 @@ class TracedOperator:
             place = self._services.where(at)
             assert place.channel is not None and place.position is not None
             # The function may change what it is given.
-            call.inputs.append(InputRecord(place.channel, place.position, copy.deepcopy(row)))
+            kept = copy.deepcopy(row) if self._tracer.keeps_rows else ()
+            call.inputs.append(InputRecord(place.channel, place.position, kept))
         return self._ended(call, lambda: self._operator.bundle(keys, rows))
 
     def timers(self, due: list[tuple[int, bytes, str]], event: bool) -> list[Row]:

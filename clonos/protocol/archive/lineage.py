@@ -1,0 +1,111 @@
+"""Lineage of records: which records a row was made of, and which rows a record went into, across operators.
+
+An operator's part of it is its *derivations*: for each call of its function, the records that it was given and the rows
+that it gave. That is exact where the function is given one record at a time, and by call where it is given several.
+What a call found in its state, which earlier records of the key have left, is no part of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from clonos.protocol.ids import Epoch, NodeId, Origin, OutputNumber, RecordId, channel_origin
+from clonos.protocol.topology import NodeKind, Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Derivation:
+    """What one call gave: `count` rows of the instance `origin`, numbered from `first` on, of these records. A timer
+    and the end of an epoch are given none."""
+
+    origin: Origin
+    epoch: Epoch
+    form: str  # record, bundle, timer, end of the epoch
+    first: OutputNumber
+    count: int
+    inputs: tuple[RecordId, ...]
+
+    def rows(self) -> Iterator[RecordId]:
+        """Those that it gave."""
+        return (RecordId(self.origin.channel, self.first + at) for at in range(self.count))
+
+
+class Derivations(Protocol):
+    """Where derivations are found. Each method raises what is lacking."""
+
+    def of_rows(self, origin: Origin, numbers: frozenset[int]) -> Iterable[Derivation]:
+        """The calls of an instance that gave these rows."""
+
+    def of_records(self, node: NodeId, records: frozenset[RecordId]) -> Iterable[Derivation]:
+        """The calls of an operator's instances that were given these records, and gave rows."""
+
+
+def backward(
+    program: Topology,
+    found: Derivations,
+    rows: Iterable[RecordId],
+    *,
+    ends_at: Callable[[NodeId], bool] = lambda node: False,
+) -> Iterator[Derivation]:
+    """What the rows were made of, what that was made of, and so on to the sources, or to the rows of other operators,
+    at which it ends. Each derivation comes once, those of the last operators first."""
+    pending = _Pending(rows)
+    while pending:
+        origin, records = pending.take(max)
+        node = program.node(origin.node)
+        if node.kind is not NodeKind.OPERATOR or ends_at(origin.node):
+            continue
+        wanted = frozenset(record.position for record in records)
+        for derivation in found.of_rows(origin, wanted):
+            yield derivation
+            pending.add(derivation.inputs)
+
+
+def forward(
+    program: Topology,
+    found: Derivations,
+    records: Iterable[RecordId],
+    *,
+    ends_at: Callable[[NodeId], bool] = lambda node: False,
+) -> Iterator[Derivation]:
+    """Which rows were made of the records, which of these, and so on to the last operators, or to others at which it
+    ends. Each derivation comes once, those of the first operators first."""
+    pending = _Pending(records)
+    told: set[tuple[Origin, OutputNumber]] = set()
+    while pending:
+        origin, taken = pending.take(min)
+        if ends_at(origin.node):
+            continue
+        for reader in program.downstream(origin.node):
+            if reader.kind is not NodeKind.OPERATOR:
+                continue
+            for derivation in found.of_records(NodeId(reader.number), frozenset(taken)):
+                if (derivation.origin, derivation.first) not in told:
+                    told.add((derivation.origin, derivation.first))
+                    yield derivation
+                pending.add(derivation.rows())
+
+
+class _Pending:
+    """Records that are to be looked at, by the instance that they are of; each is, once."""
+
+    def __init__(self, begun: Iterable[RecordId]) -> None:
+        self._seen: set[RecordId] = set()
+        self._by_origin: dict[Origin, set[RecordId]] = {}
+        self.add(begun)
+
+    def __bool__(self) -> bool:
+        return bool(self._by_origin)
+
+    def add(self, records: Iterable[RecordId]) -> None:
+        for record in records:
+            if record not in self._seen:
+                self._seen.add(record)
+                self._by_origin.setdefault(channel_origin(record.channel), set()).add(record)
+
+    def take(self, which: Callable[[Iterable[Origin]], Origin]) -> tuple[Origin, set[RecordId]]:
+        """All of one instance: of one of the first or the last operator, since they are numbered from the sources."""
+        origin = which(self._by_origin)
+        return origin, self._by_origin.pop(origin)

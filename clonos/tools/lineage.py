@@ -1,0 +1,121 @@
+"""The command `clonos lineage`: which records a row was made of, or which rows a record went into, across operators."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from clonos.errors import ConfigurationError
+from clonos.protocol.archive.lineage import Derivation, backward, forward
+from clonos.protocol.ids import NodeId, RecordId, channel_origin
+from clonos.protocol.topology import NodeKind
+from clonos.tools.archive.derivations import ArchivedDerivations
+from clonos.tools.archive.explain import RowId
+from clonos.tools.archive.reading import ArchivedQuery
+
+_SHOWN = 20
+"""Records of one call, in text; JSON has all."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of `clonos lineage`."""
+    parser.add_argument("checkpoint", help="the query's checkpointLocation")
+    parser.add_argument(
+        "record",
+        help="the row's id, as its sink shows it (clonos_id), or, with --forward, that of a record of a source, as "
+        "clonos explain and clonos lineage show it",
+    )
+    parser.add_argument(
+        "--forward",
+        action="store_true",
+        help="which rows it went into, instead of which records it is made of",
+    )
+    parser.add_argument(
+        "--to",
+        metavar="OPERATOR",
+        help="no further than the rows of this one; to the ends of the query unless said",
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object a line, for each call")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print it."""
+    query = ArchivedQuery(arguments.checkpoint)
+    start = RowId.parse(arguments.record, query.id)
+    end = _end(query, arguments.to, start)
+    query.load_programs()
+    follow = forward if arguments.forward else backward
+    known = ArchivedDerivations(query)
+    nothing = True
+    for derivation in follow(query.program, known, [start.record], ends_at=lambda node: node == end):
+        nothing = False
+        if arguments.json:
+            print(json.dumps(document(query, derivation)), flush=True)
+        else:
+            print("\n".join(_lines(query, derivation)), flush=True)
+    if nothing and not arguments.json:
+        said = "no operator has made a row of it" if arguments.forward else "it is a record of a source"
+        print(f"{_said(query, start.record)}: {said}")
+    return 0
+
+
+def _end(query: ArchivedQuery, name: str | None, start: RowId) -> NodeId | None:
+    """Raises ConfigurationError where the record is of no node of the query, or the way ends where it begins."""
+    nodes = {node.number: node for node in query.program.nodes if node.kind is not NodeKind.SINK}
+    node = nodes.get(start.origin.node)
+    if node is None or (node.kind is NodeKind.OPERATOR and start.origin.instance >= node.parallelism):
+        raise ConfigurationError(
+            f"{start} is of no source and no operator of the query",
+            hint="Ids begin with the number of the node: "
+            + ", ".join(f"{each.number} ({each.name})" for each in nodes.values()),
+        )
+    if name is None:
+        return None
+    end = query.node(name)
+    if end == start.origin.node:
+        raise ConfigurationError(
+            f"{start} is a row of {name!r} itself", hint="Name another operator with --to"
+        )
+    return end
+
+
+def document(query: ArchivedQuery, derivation: Derivation) -> dict[str, Any]:
+    """A derivation, with records by their ids; those of sources with where they are, too."""
+    return {
+        "operator": query.program.node(derivation.origin.node).name,
+        "instance": derivation.origin.instance,
+        "epoch": derivation.epoch,
+        "made_by_a": derivation.form,
+        "rows": [str(RowId.of(row)) for row in derivation.rows()],
+        "of": [_input(query, record) for record in derivation.inputs],
+    }
+
+
+def _input(query: ArchivedQuery, record: RecordId) -> dict[str, Any]:
+    said: dict[str, Any] = {"id": str(RowId.of(record))}
+    origin = channel_origin(record.channel)
+    if query.instance(origin) is None:
+        said |= {"source": query.source(origin), "position": record.position}
+    return said
+
+
+def _said(query: ArchivedQuery, record: RecordId) -> str:
+    origin = channel_origin(record.channel)
+    if query.instance(origin) is None:
+        return f"{RowId.of(record)} ({query.source(origin)}, position {record.position})"
+    return str(RowId.of(record))
+
+
+def _lines(query: ArchivedQuery, derivation: Derivation) -> Iterator[str]:
+    name = query.program.node(derivation.origin.node).name
+    rows = [str(RowId.of(row)) for row in derivation.rows()]
+    shown = ", ".join(rows[:_SHOWN]) + (f" and {len(rows) - _SHOWN:,} more" if len(rows) > _SHOWN else "")
+    how = {"record": "", "bundle": ", of all records of a call"}.get(
+        derivation.form, f", at the {derivation.form}"
+    )
+    yield f"{name}[{derivation.origin.instance}] epoch {derivation.epoch}: {shown}{how}"
+    yield from (f"  of {_said(query, record)}" for record in derivation.inputs[:_SHOWN])
+    if len(derivation.inputs) > _SHOWN:
+        yield f"  of {len(derivation.inputs) - _SHOWN:,} more"
