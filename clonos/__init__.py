@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from clonos.api.connected import connect
     from clonos.api.streams import causal
+    from clonos.archive.lineage_frame import lineage
     from clonos.environment import jar_path
     from clonos.operators.calls import Calls
     from clonos.operators.claims import claim
     from clonos.operators.current import current
     from clonos.spark.session import configure
-    from clonos.tools.archive.lineage_frame import lineage
 
 __all__ = ["Calls", "causal", "claim", "configure", "connect", "current", "jar_path", "lineage"]
 
@@ -27,7 +27,7 @@ _HOMES = {
     "connect": "clonos.api.connected",
     "current": "clonos.operators.current",
     "jar_path": "clonos.environment",
-    "lineage": "clonos.tools.archive.lineage_frame",
+    "lineage": "clonos.archive.lineage_frame",
 }
 _MODULES = ("errors", "sinks", "testing")
 

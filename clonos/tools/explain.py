@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from clonos.archive.drawing import draw
+from clonos.archive.explain import RowId, as_json, columns, explain
+from clonos.archive.reading import ArchivedQuery
 from clonos.errors import ConfigurationError
-from clonos.tools.archive.drawing import draw
-from clonos.tools.archive.explain import RowId, as_json, columns, explain
-from clonos.tools.archive.reading import ArchivedQuery
 
 _MASKED = "***"
 _SHOWN = 20

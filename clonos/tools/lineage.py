@@ -7,13 +7,13 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from clonos.archive.derivations import ArchivedDerivations
+from clonos.archive.explain import RowId
+from clonos.archive.reading import ArchivedQuery
 from clonos.errors import ConfigurationError
 from clonos.protocol.archive.lineage import Derivation, backward, forward
 from clonos.protocol.ids import NodeId, RecordId, channel_origin
 from clonos.protocol.topology import NodeKind
-from clonos.tools.archive.derivations import ArchivedDerivations
-from clonos.tools.archive.explain import RowId
-from clonos.tools.archive.reading import ArchivedQuery
 
 _SHOWN = 20
 """Records of one call, in text; JSON has all."""

@@ -15,14 +15,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from clonos.archive.debugging import Stop, StoppedThere
+from clonos.archive.explain import RowId, as_columns, as_json, columns, made_by
+from clonos.archive.reading import ArchivedInstance, ArchivedQuery, desk_for, epochs_between
+from clonos.archive.what_if import Calls, Compared, Difference, WhatIf
 from clonos.errors import ConfigurationError, StateError
 from clonos.protocol.archive.episode import Lacking
 from clonos.protocol.ids import Epoch
 from clonos.protocol.side_output import OutputName
-from clonos.tools.archive.debugging import Stop, StoppedThere
-from clonos.tools.archive.explain import RowId, as_columns, as_json, columns, made_by
-from clonos.tools.archive.reading import ArchivedInstance, ArchivedQuery, desk_for, epochs_between
-from clonos.tools.archive.what_if import Calls, Compared, Difference, WhatIf
 from clonos.tools.named_object import named_object
 
 _UNDER = "clonos_other_function"

@@ -8,12 +8,12 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from clonos.archive.explain import as_json
+from clonos.archive.reading import LAST, ArchivedInstance, ArchivedQuery, desk_for, epoch_at
 from clonos.errors import StateError
 from clonos.protocol.archive.episode import Lacking
 from clonos.protocol.ids import Epoch
-from clonos.tools.archive.explain import as_json
-from clonos.tools.archive.reading import LAST, ArchivedInstance, ArchivedQuery, desk_for, epoch_at
-from clonos.tools.log.readable import key_said
+from clonos.values.readable import key_said
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

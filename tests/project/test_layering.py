@@ -55,7 +55,7 @@ RUNTIME = (
     "clonos.async_functions"
 )
 SPARK = f"{RUNTIME} clonos clonos._version clonos.testing clonos.testing.ledger clonos_standby"
-API = f"{SPARK} clonos.spark clonos.api"
+API = f"{SPARK} clonos.spark clonos.archive clonos.api"
 TOOLS = f"{API} clonos.tools"
 
 # The most specific prefix of a module's name decides. Modules that stand directly in `clonos` share one rule.
@@ -117,7 +117,9 @@ RULES = {
     "clonos.cli": rule("clonos.errors clonos.extras clonos._version", banned=" ".join(HEAVY)),
     "clonos_standby": rule(f"{RUNTIME} clonos._version clonos.testing", banned="pyspark py4j sqlalchemy"),
     "clonos.spark": rule(SPARK),
-    "clonos.api": rule(f"{SPARK} clonos.spark"),
+    # Repeats what operators did: with their replicas' own parts, and without Spark.
+    "clonos.archive": rule(f"{SPARK} clonos.spark", lazy="pyspark py4j", banned="grpc sqlalchemy"),
+    "clonos.api": rule(f"{SPARK} clonos.spark clonos.archive"),
     "clonos": rule(API),
     "clonos.tools": rule(API),
     "clonos.tools.classify": rule(f"{TOOLS} clonos.testing.driver clonos.testing.classification"),

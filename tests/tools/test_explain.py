@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from clonos.archive.drawing import draw
+from clonos.archive.explain import RowId
 from clonos.errors import ConfigurationError
 from clonos.protocol.ids import Origin
-from clonos.tools.archive.drawing import draw
-from clonos.tools.archive.explain import RowId
 from clonos.tools.explain import _lacks, _mask, lines
 
 QUERY = "a" * 32

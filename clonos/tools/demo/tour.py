@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+from clonos.archive.explain import RowId
+from clonos.archive.reading import ArchivedQuery
 from clonos.protocol.archive.episode import Lacking
-from clonos.tools.archive.explain import RowId
-from clonos.tools.archive.reading import ArchivedQuery
 from clonos.tools.demo.job import TABLE
 
 _PAID = f"select clonos_id, tailnum, amount from {TABLE} where decision = 'paid' order by amount desc, n"

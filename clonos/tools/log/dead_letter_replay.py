@@ -37,9 +37,9 @@ from clonos.protocol.recovery.causal.replayer import StepReplayer
 from clonos.protocol.side_output import MAIN, OutputName, output_of
 from clonos.storage import dead_letters
 from clonos.storage.dead_letters import DeadLetter
-from clonos.tools.log.readable import key_said, moment
 from clonos.tools.named_object import named_object
 from clonos.values.grouping_keys import key_of
+from clonos.values.readable import key_said, moment
 from clonos.values.state_codec import disowned
 from clonos_standby.replica.batches import OutputWriter
 from clonos_standby.replica.outcomes import Outcomes

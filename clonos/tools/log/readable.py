@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from clonos.errors import ClonosError
@@ -13,17 +12,7 @@ from clonos.protocol.recovery.causal.determinant import Kind, Outcome, Step
 from clonos.storage.dead_letters import DeadLetter
 from clonos.tools.log.reading import Found, contiguous, read_steps
 from clonos.values import state_codec as values
-from clonos.values.key_codec import unpack
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def moment(microseconds: int) -> str:
-    """A clock reading, UTC."""
-    try:
-        return (_EPOCH + timedelta(microseconds=microseconds)).isoformat().replace("+00:00", "Z")
-    except OverflowError:
-        return f"{microseconds} us"
+from clonos.values.readable import key_said, moment
 
 
 def outcome_said(outcome: Outcome | None) -> Any:
@@ -102,14 +91,6 @@ def letter_said(letter: DeadLetter) -> dict[str, Any]:
         "watermark": None if letter.watermark is None else moment(letter.watermark),
         "deaths": letter.deaths,
     }
-
-
-def key_said(data: bytes) -> Any:
-    """A key of the keyed state as it was before it became bytes; those of variables are several in one."""
-    try:
-        return unpack(data)
-    except ClonosError:
-        return data.hex()
 
 
 def found_said(found: Found) -> dict[str, Any]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
 
+from clonos.archive.reading import ArchivedInstance, ArchivedQuery, desk_for
+from clonos.archive.tracing import RowIsMade, TracedCall, Watcher
 from clonos.errors import StateError
 from clonos.protocol.archive.episode import Lacking
 from clonos.protocol.archive.lineage import Derivation
 from clonos.protocol.frontier import numbers_of
 from clonos.protocol.ids import Epoch, NodeId, Origin, OutputNumber, RecordId, channel_origin, epoch_after
 from clonos.protocol.recovery.causal.determinant import Step
-from clonos.tools.archive.reading import ArchivedInstance, ArchivedQuery, desk_for
-from clonos.tools.archive.tracing import RowIsMade, TracedCall, Watcher
 from clonos.wire.block import parse_block
 from clonos_standby.cluster.spec import NodeSpec
 

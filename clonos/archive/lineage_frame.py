@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from clonos.archive.derivations import CallWatcher, lacking
+from clonos.archive.explain import RowId
+from clonos.archive.reading import ArchivedInstance, ArchivedQuery, desk_for, epochs_between
+from clonos.archive.tracing import TracedCall
 from clonos.errors import ConfigurationError
 from clonos.protocol.archive.episode import Lacking
 from clonos.protocol.ids import Epoch, NodeId, Origin, OutputNumber, RecordId, channel_origin
 from clonos.protocol.topology import NodeKind
-from clonos.tools.archive.derivations import CallWatcher, lacking
-from clonos.tools.archive.explain import RowId
-from clonos.tools.archive.reading import ArchivedInstance, ArchivedQuery, desk_for, epochs_between
-from clonos.tools.archive.tracing import TracedCall
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from clonos.archive.tracing import TracedOperator, Watcher, traced_services
 from clonos.errors import DivergenceError
 from clonos.operators.intercept.operator import InterceptedOperator
 from clonos.operators.rows import RowDecoder
@@ -35,7 +36,6 @@ from clonos.storage.keyed_state import KeyedState
 from clonos.storage.manifest import Manifest
 from clonos.storage.snapshots import SnapshotStore
 from clonos.storage.timers import EVENT_TIME, PROCESSING_TIME, TimerQueue
-from clonos.tools.archive.tracing import TracedOperator, Watcher, traced_services
 from clonos.wire.block import parse_block
 from clonos.wire.messages import Bundle
 from clonos_standby.cluster.spec import NodeSpec

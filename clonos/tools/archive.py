@@ -11,14 +11,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from clonos.archive.explain import RowId, as_json, columns
+from clonos.archive.finding import Finder, FoundRow
+from clonos.archive.reading import ArchivedInstance, ArchivedQuery, desk_for, epochs_between
 from clonos.errors import ClonosError, ConfigurationError
 from clonos.protocol.archive.episode import Lacking
 from clonos.protocol.ids import Epoch
-from clonos.tools.archive.explain import RowId, as_json, columns
-from clonos.tools.archive.finding import Finder, FoundRow
-from clonos.tools.archive.reading import ArchivedInstance, ArchivedQuery, desk_for, epochs_between
-from clonos.tools.log.readable import moment
 from clonos.tools.status.text import table
+from clonos.values.readable import moment
 
 _HEAD = ("operator", "instance", "epochs", "from", "to", "segments", "bytes", "states at the end of")
 _FEW = 4

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from clonos.archive.desk import Desk
+from clonos.archive.tracing import TracedCall, Watcher
 from clonos.errors import ConfigurationError
 from clonos.protocol.ids import Epoch, OutputNumber
-from clonos.tools.archive.desk import Desk
-from clonos.tools.archive.tracing import TracedCall, Watcher
 from clonos_standby.cluster.spec import NodeSpec
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from inspect import isgenerator
 from typing import Any
 
+from clonos.archive.tracing import Row, TracedCall, Watcher
 from clonos.operators.function_code import has_function
-from clonos.tools.archive.tracing import Row, TracedCall, Watcher
 
 
 class Stop(Watcher):

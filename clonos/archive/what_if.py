@@ -21,6 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from clonos.archive.desk import Desk
+from clonos.archive.tracing import Asked, Row, TracedCall, TracedRandom, Watcher, identity_of, said
 from clonos.errors import ClonosError, QueryDefinitionError, UserFunctionError
 from clonos.operators.function_code import has_function
 from clonos.operators.intercept.operator import InterceptedOperator
@@ -31,8 +33,6 @@ from clonos.protocol.recovery.causal.determinant import Kind, Step
 from clonos.protocol.side_output import OutputName
 from clonos.storage.keyed_state import KeyedState
 from clonos.storage.timers import EVENT_TIME, PROCESSING_TIME, TimerQueue
-from clonos.tools.archive.desk import Desk
-from clonos.tools.archive.tracing import Asked, Row, TracedCall, TracedRandom, Watcher, identity_of, said
 from clonos_standby.cluster.spec import NodeSpec
 from clonos_standby.replica.outcomes import Outcomes
 

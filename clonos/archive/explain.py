@@ -11,13 +11,13 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final
 
+from clonos.archive.desk import Desk
+from clonos.archive.reading import ArchivedInstance, ArchivedQuery, desk_for
+from clonos.archive.tracing import Asked, RowIsMade, TracedCall, Tracer
 from clonos.errors import ClonosError, ConfigurationError, StateError
 from clonos.protocol.archive.episode import Lacking
 from clonos.protocol.ids import Epoch, InstanceId, NodeId, Origin, OutputNumber, RecordId, channel_origin
-from clonos.tools.archive.desk import Desk
-from clonos.tools.archive.reading import ArchivedInstance, ArchivedQuery, desk_for
-from clonos.tools.archive.tracing import Asked, RowIsMade, TracedCall, Tracer
-from clonos.tools.log.readable import key_said, moment
+from clonos.values.readable import key_said, moment
 
 _ID: Final = re.compile(
     r"(?:(?P<query>[0-9a-f]{32})/)?(?:\d+-\d+/)?(?P<node>\d+)-(?P<instance>\d+)-(?P<number>\d+)"

@@ -17,6 +17,8 @@ from typing import Final
 
 import cloudpickle
 
+from clonos.archive.desk import Desk
+from clonos.archive.tracing import Watcher
 from clonos.errors import ConfigurationError, LogCorrupt, SnapshotCorrupt
 from clonos.operators.function_code import code_of, is_another
 from clonos.operators.intercept.install import install
@@ -31,8 +33,6 @@ from clonos.spark.facts import INTERCEPT
 from clonos.storage.archive import Archive, SegmentName
 from clonos.storage.manifest import Manifest
 from clonos.storage.snapshots import SnapshotStore
-from clonos.tools.archive.desk import Desk
-from clonos.tools.archive.tracing import Watcher
 from clonos_standby.cluster.spec import NodeSpec
 from clonos_standby.replica import snapshot_metadata as metadata
 

@@ -1,0 +1,1 @@
+"""Past epochs out of a query's archive: repeated at a desk, explained, followed, and run anew with another function."""
