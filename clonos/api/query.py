@@ -354,6 +354,23 @@ class CausalQuery:
         """Replicas, spares, recent deaths, the last committed epoch."""
         return self._coordinator.status()
 
+    def explain_row(self, row: str, *, inputs: int = 10, depth: int = 64) -> dict[str, Any]:
+        """Why a row says what it says, out of the query's archive (`spark.clonos.archive.keep`), as
+        `clonos explain --json` has it: the call that made it, and what that was made of, back to the sources.
+
+        `row` is its id as its sink shows it (`clonos_id`). Of each call at most so many `inputs` are explained
+        themselves, and operators up to `depth` away. What cannot be had is said as `lacking`: of the epoch that is
+        running, too, which has to end first. The functions are run again in this process.
+
+        Raises ConfigurationError where this is no row's id.
+        """
+        from clonos.archive.explain import RowId, explain
+        from clonos.archive.reading import ArchivedQuery
+
+        query = ArchivedQuery(self._coordinator.location)
+        query.load_programs()
+        return explain(query, RowId.parse(row, query.id), inputs=inputs, depth=depth, is_quiet=False)
+
     def wait_for_epoch(self, epoch: int, timeout: float) -> bool:
         """Wait until Spark has committed an epoch; whether it has."""
         until = time.monotonic() + timeout

@@ -61,9 +61,12 @@ class RowId:
         return f"{self.origin.node}-{self.origin.instance}-{self.number}"
 
 
-def explain(query: ArchivedQuery, row: RowId, *, inputs: int = 10, depth: int = 64) -> dict[str, Any]:
+def explain(
+    query: ArchivedQuery, row: RowId, *, inputs: int = 10, depth: int = 64, is_quiet: bool = True
+) -> dict[str, Any]:
     """The row as a document; what cannot be had is said as `lacking`. Of each call at most so many `inputs` are
-    explained themselves, and operators up to `depth` away."""
+    explained themselves, and operators up to `depth` away. What functions print goes to the standard error of the
+    process, if it `is_quiet`: the standard output is the caller's."""
     instance = query.instance(row.origin)
     if instance is None:
         return {"id": str(row), "lacking": f"the query has no operator's instance {row.origin}"}
@@ -77,6 +80,7 @@ def explain(query: ArchivedQuery, row: RowId, *, inputs: int = 10, depth: int = 
         return {**said, "lacking": epoch.why}
     said["epoch"] = epoch
     tracer = Tracer(row.number)
+    tracer.speaks = not is_quiet
     lacking, shown = _repeat(instance, epoch, tracer)
     if lacking is not None or tracer.found is None:
         return {**said, "lacking": lacking or f"nothing of epoch {epoch} made a row with this number"}
@@ -98,7 +102,7 @@ def explain(query: ArchivedQuery, row: RowId, *, inputs: int = 10, depth: int = 
             made = RowId.of(RecordId(record.channel, record.position))
             one["id"] = str(made)
             if number < inputs and depth > 1:
-                one["made_by"] = explain(query, made, inputs=inputs, depth=depth - 1)
+                one["made_by"] = explain(query, made, inputs=inputs, depth=depth - 1, is_quiet=is_quiet)
         said["inputs"].append(one)
     return said
 

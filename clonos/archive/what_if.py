@@ -12,21 +12,20 @@ used then is given what that gave, any other gives nothing.
 from __future__ import annotations
 
 import copy
-import enum
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from clonos.archive.desk import Desk
-from clonos.archive.tracing import Asked, Row, TracedCall, TracedRandom, Watcher, identity_of, said
-from clonos.errors import ClonosError, QueryDefinitionError, UserFunctionError
+from clonos.archive.recorded_answers import Calls, RecordedAnswers, reading_of
+from clonos.archive.tracing import Asked, Row, TracedCall, TracedRandom, Watcher
+from clonos.errors import ClonosError, QueryDefinitionError
 from clonos.operators.function_code import has_function
 from clonos.operators.intercept.operator import InterceptedOperator
-from clonos.protocol.engine.services import CausalServices
 from clonos.protocol.event_time import fire, later
 from clonos.protocol.ids import NO_EPOCH, Epoch
 from clonos.protocol.recovery.causal.determinant import Kind, Step
@@ -42,17 +41,6 @@ FORMS: Final = ("process", "map", "flat_map", "filter", "pure map", "pure flat_m
 
 _A_TIMER: Final = Asked("fired", "a timer")
 """So that it is known that one has fired, whatever it asked for."""
-
-
-class Calls(enum.Enum):
-    """What becomes of a call of which no answer is recorded."""
-
-    FAIL = "fail"  # what comes of the record is not known
-    LIVE = "live"  # it is made
-
-
-class NotRecorded(UserFunctionError):
-    """The other function asked for something of which it is not recorded what it was given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +217,7 @@ class _Other:
         self._timers, self._event_timers = _Timers(state, PROCESSING_TIME), _Timers(state, EVENT_TIME)
         self._pieces: AbstractContextManager[None] | None = None  # of the step under way
         self._touched: dict[Row, None] = {}  # keys, in it
-        self._services = _Answers(
+        self._services = RecordedAnswers(
             state=state,
             timers=self._timers,
             event_timers=self._event_timers,
@@ -246,8 +234,7 @@ class _Other:
 
     def clock_reads(self, step: Step) -> None:
         """That of the step, if anything has read it then."""
-        reading = step.clocks[0] if step.clocks else step.fired_at if step.kind is Kind.TIMER else None
-        self._services.reading = reading
+        self._services.reading = reading_of(step)
 
     def answers(self, asked: list[Asked], drawn: Any, watermark: int | None) -> None:
         """What was asked for then."""
@@ -315,69 +302,3 @@ class _Timers(TimerQueue):
         for is_set, timer in changed:
             if is_set:
                 self.cancel(*timer)
-
-
-class _Answers(CausalServices):
-    """What was recorded, as long as it is asked for alike."""
-
-    calls = Calls.FAIL
-    reading: int | None = None  # of the clock, in microseconds
-
-    def __init__(self, **ports: Any) -> None:
-        super().__init__(**ports)
-        self.known: list[Asked] = []
-        self.exact: list[int] = []
-
-    def clock(self) -> int:
-        if self.reading is None:
-            raise NotRecorded(
-                "it reads the clock, which was not read then for these records",
-                hint="What it would have read is not recorded",
-            )
-        return self.reading
-
-    def exact_clock(self) -> int:
-        return self.exact.pop(0) if self.exact else self.clock()
-
-    def call(
-        self, fn: Callable[..., Any], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        wanted = identity_of(fn, args, kwargs)
-        for one in self._taken("call", wanted):
-            return _given(one)
-        if self.calls is Calls.LIVE:
-            return fn(*args, **(kwargs or {}))
-        raise NotRecorded(
-            f"it calls {said(fn, args, kwargs)}, which was not called for this record then",
-            hint="With --calls live it is made, and answered as it is today",
-        )
-
-    def begin_call(self, calls: Any, asked: Any) -> Any:
-        raise NotRecorded(
-            "it calls while it goes on with other records", hint="Give a function that does not"
-        )
-
-    def effect(
-        self,
-        fn: Callable[..., Any],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-        key: str = "",
-    ) -> Any:
-        for one in self._taken("effect", key):
-            return _given(one)
-        return None
-
-    def _taken(self, kind: str, identity: Any) -> Iterator[Asked]:
-        """The first that is it, which is not found again."""
-        for at, one in enumerate(self.known):
-            if one.kind == kind and one.identity == identity:
-                del self.known[at]
-                yield one
-                return
-
-
-def _given(one: Asked) -> Any:
-    if isinstance(one.given, Exception):
-        raise one.given
-    return copy.deepcopy(one.given)

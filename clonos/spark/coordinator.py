@@ -142,6 +142,11 @@ class Coordinator(QueryCoordinator):
 
     # ------------------------------------------------------------------ life
 
+    @property
+    def location(self) -> str:
+        """Of the checkpoint."""
+        return self._checkpoint.location
+
     def start(self, end: Callable[[ClonosError], None] = lambda error: None) -> None:
         """Servers up; the first generation may begin. Raises AlreadyRunning where another driver leads the query, of
         which nothing has been touched then. `end` hears of what ends the query: that another driver has taken

@@ -18,12 +18,13 @@ from typing import Any
 from clonos.archive.debugging import Stop, StoppedThere
 from clonos.archive.explain import RowId, as_columns, as_json, columns, made_by
 from clonos.archive.reading import ArchivedInstance, ArchivedQuery, desk_for, epochs_between
-from clonos.archive.what_if import Calls, Compared, Difference, WhatIf
+from clonos.archive.recorded_answers import Calls
+from clonos.archive.what_if import Compared, Difference, WhatIf
 from clonos.errors import ConfigurationError, StateError
+from clonos.operators.named_object import named_object
 from clonos.protocol.archive.episode import Lacking
 from clonos.protocol.ids import Epoch
 from clonos.protocol.side_output import OutputName
-from clonos.tools.named_object import named_object
 
 _UNDER = "clonos_other_function"
 """The name of a file's module: the job's own may have the name that the file has."""

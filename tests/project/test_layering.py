@@ -101,6 +101,7 @@ RULES = {
     "clonos.testing.ledger": rule("", pure=True),
     "clonos.testing.driver": rule(f"{API} clonos.testing"),
     "clonos.testing.classification": rule(f"{API} clonos.testing clonos.testing.driver"),
+    "clonos.testing.pytest_plugin": rule(f"{SPARK} clonos.spark clonos.archive", banned=" ".join(HEAVY)),
     "clonos.testing.conformance": rule(
         f"{LOWER} clonos.sinks", banned="pyspark py4j grpc rocksdict sqlalchemy pandas"
     ),

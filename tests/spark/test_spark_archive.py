@@ -16,7 +16,7 @@ import pytest
 from streams import Place
 
 from clonos import cli
-from clonos.errors import QueryDefinitionError
+from clonos.errors import ConfigurationError, QueryDefinitionError
 
 pytestmark = pytest.mark.spark
 
@@ -63,12 +63,14 @@ def start(place: Place, mode: str, **options: Any) -> Any:
     return place.start(seen.groupBy("k").process(total, SUMMED, name="total"), mode)
 
 
-def end_epoch(place: Place) -> None:
+def end_epoch(place: Place) -> Any:
     """Stop the query behind the commit of what is visible."""
+    query = place.query
     first, *_ = place.until(place.query.replicas, "a replica")
     last = int(first["epoch"])
-    assert place.query.wait_for_epoch(last, 120)
+    assert query.wait_for_epoch(last, 120)
     place.stop()
+    return query
 
 
 def verified(
@@ -107,6 +109,15 @@ def explained(place: Place, capsys: pytest.CaptureFixture[str], rows: list[dict[
         assert call["what"] == f"ask({seen['row']['n']})" and call["given"] == told
         (fed,) = made["inputs"]
         assert fed["row"] == {"k": row["k"], "n": seen["row"]["n"]} and "made_by" not in fed
+
+
+def asked_of_the_query(query: Any, row: dict[str, Any]) -> None:
+    said = query.explain_row(row["clonos_id"])
+    assert {"clonos_id": said["id"], **said["row"]} == row
+    assert said["inputs"][0]["made_by"]["operator"] == "see"
+    assert query.explain_row(row["clonos_id"], inputs=0)["inputs"][0].keys() == {"id", "row"}
+    with pytest.raises(ConfigurationError, match="is no id of a row"):
+        query.explain_row("the last one")
 
 
 def compared(
@@ -193,7 +204,7 @@ def test_all_of_it_is_repeated_to_the_byte(
     end_epoch(place)
     start(place, mode, standby=standby)  # as another program, for all that the archive knows
     write_and_await()
-    end_epoch(place)
+    query = end_epoch(place)
     results = verified(place, capsys)
     assert all(result["repeated"] for result in results), results
     for operator in ("see", "total"):
@@ -205,6 +216,7 @@ def test_all_of_it_is_repeated_to_the_byte(
         key: (row["turns"], row["total"]) for key, row in seen.items()
     }
     explained(place, capsys, place.rows()[-20:])
+    asked_of_the_query(query, place.rows()[-1])
     stopped(place, place.rows()[-1])
     found(place, capsys)
     another_function(place, capsys, written)

@@ -437,7 +437,7 @@ def test_the_other_forms() -> None:
     assert in_process("alone", form="pure map")["outputs"] == ["{'card': 'c1', 'spent': 7}"]
     for function, form in (("of_batch", "pure map_batches"), ("of_batches", "mapInArrow")):
         assert in_process(function, form=form)["outputs"] == ["{'card': 'c1', 'spent': 7}"]
-    with pytest.raises(ConfigurationError, match="cannot be replayed from its dead letter"):
+    with pytest.raises(ConfigurationError, match="cannot be given to its function by itself"):
         in_process("spend", form="transformWithState")
 
 

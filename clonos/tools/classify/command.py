@@ -8,13 +8,13 @@ import os
 import sys
 from pathlib import Path
 
+from clonos.operators.named_object import named_object
 from clonos.testing.classification import Laboratory, Requirement, classify
 from clonos.testing.classification.classify import RUNS
 from clonos.testing.classification.laboratory import DEADLINE_S
 from clonos.tools.classify.given_operator import Api, given_operator
 from clonos.tools.classify.given_rows import read_rows
 from clonos.tools.classify.report import lines_of
-from clonos.tools.named_object import named_object
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -15,18 +15,17 @@ import random
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from clonos.archive.record_at_hand import StateInMemory, operator_of
 from clonos.errors import ConfigurationError, DivergenceError, Where
-from clonos.operators.async_operators import kind_for
 from clonos.operators.intercept.install import install
 from clonos.operators.intercept.operator import InterceptedOperator
-from clonos.operators.process import FilterOperator, FlatMapOperator, MapOperator, ProcessOperator
-from clonos.operators.record_batches import ArrowIteratorOperator, BatchOperator, FrameIteratorOperator
+from clonos.operators.named_object import named_object
 from clonos.operators.rows import RowDecoder
 from clonos.protocol.engine.services import CausalServices
 from clonos.protocol.ids import LOG_BEGIN, Origin
@@ -37,44 +36,10 @@ from clonos.protocol.recovery.causal.replayer import StepReplayer
 from clonos.protocol.side_output import MAIN, OutputName, output_of
 from clonos.storage import dead_letters
 from clonos.storage.dead_letters import DeadLetter
-from clonos.tools.named_object import named_object
 from clonos.values.grouping_keys import key_of
 from clonos.values.readable import key_said, moment
-from clonos.values.state_codec import disowned
 from clonos_standby.replica.batches import OutputWriter
 from clonos_standby.replica.outcomes import Outcomes
-
-_STATELESS = {"map": MapOperator, "flat_map": FlatMapOperator, "filter": FilterOperator}
-_OF_BUNDLES = {kind.form: kind for kind in (BatchOperator, ArrowIteratorOperator, FrameIteratorOperator)}
-
-
-class ReplayState:
-    """Keyed state in memory."""
-
-    def __init__(self, data: dict[bytes, Any]) -> None:
-        self.data = data
-
-    def get(self, key: bytes) -> Any | None:
-        return self.data.get(key)
-
-    def load(self, key: bytes) -> Any | None:
-        value = self.get(key)
-        return None if value is None else disowned(value)
-
-    def put(self, key: bytes, value: Any) -> None:
-        self.data[key] = value
-
-    def save(self, key: bytes, value: Any) -> None:
-        self.data[key] = disowned(value)
-
-    def touch(self, key: bytes) -> None:
-        """The object is the one that is kept."""
-
-    def delete(self, key: bytes) -> None:
-        self.data.pop(key, None)
-
-    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, Any]]:
-        return iter(sorted((key, value) for key, value in self.data.items() if key.startswith(prefix)))
 
 
 class ReplayTimers:
@@ -140,7 +105,7 @@ def replay_letter(
 ) -> dict[str, Any]:
     """What the function makes of the record."""
     where = Where(letter.operator, letter.instance, letter.epoch, letter.channel, letter.position)
-    state, timers = ReplayState(copy.deepcopy(letter.state)), ReplayTimers()
+    state, timers = StateInMemory(copy.deepcopy(letter.state)), ReplayTimers()
     stream = random.Random()
     stream.setstate(letter.random)
     services = CausalServices(
@@ -187,29 +152,6 @@ def _shown(row: tuple[Any, ...], schemas: Mapping[OutputName, pa.Schema]) -> str
     output = output_of(row)
     said = repr(dict(zip(schemas[output].names, row, strict=True)))
     return f"{said} in the side output {output!r}" if output else said
-
-
-def operator_of(letter: DeadLetter, fn: Callable[..., Any]) -> Any:
-    """The operator that the function was given to."""
-    schema, sides = letter.output_schema(), letter.side_schemas()
-    given: dict[str, Any] = {"name": letter.operator, "tz": letter.zone, "side_outputs": sides}
-    if letter.form in ("process", "connect"):  # of two functions, the one that takes the record's input
-        process = kind_for(ProcessOperator, [fn], letter.operator, None)
-        return process(fn, schema, on_timer=_not_here, **given)
-    form, pure = letter.form.removeprefix("pure "), letter.form.startswith("pure ")
-    if form in _OF_BUNDLES:  # the record as a bundle of one
-        return _OF_BUNDLES[form](fn, schema, input=letter.table().schema, pure=pure, **given)
-    stateless = _STATELESS.get(form)
-    if stateless is None:
-        raise ConfigurationError(
-            f"a record of {letter.form} cannot be replayed from its dead letter",
-            hint="`clonos log inspect` shows the row and the state of its key",
-        )
-    return kind_for(stateless, [fn], letter.operator, None, pure=pure)(fn, schema, pure=pure, **given)
-
-
-def _not_here(key: Any, timer: Any, ctx: Any) -> None:
-    raise AssertionError("timers do not fire in a dead letter replay")
 
 
 def load(named: str) -> Callable[..., Any]:

@@ -23,3 +23,15 @@ def named_object(named: str) -> Any:
             hint="The module must be importable from the current directory",
         ) from error
     return found
+
+
+def name_of(found: Any) -> str:
+    """As `named_object` is told of it; "" where that would not find it."""
+    module, path = getattr(found, "__module__", None), getattr(found, "__qualname__", None)
+    if not module or not path or module == "__main__" or "<" in path:
+        return ""
+    named = f"{module}:{path}"
+    try:
+        return named if named_object(named) is found else ""
+    except ConfigurationError:
+        return ""

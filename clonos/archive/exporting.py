@@ -1,0 +1,162 @@
+"""A call is taken out of an archive, so that it can be tried again in tests (`archive.trial`)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from clonos.archive.desk import Desk
+from clonos.archive.explain import RowId
+from clonos.archive.reading import ArchivedInstance, ArchivedQuery, desk_for
+from clonos.archive.recorded_answers import reading_of
+from clonos.archive.tracing import InputRecord, RowIsMade, TracedCall, Tracer
+from clonos.archive.trial import Timer, answer_of, differences, rows_of, try_again
+from clonos.errors import ClonosError, StateError
+from clonos.operators.function_code import has_function
+from clonos.operators.named_object import name_of
+from clonos.operators.process import OfBoth
+from clonos.operators.rows import RowEncoder
+from clonos.protocol.archive.episode import Episode, Lacking
+from clonos.protocol.ids import Epoch, OutputNumber, channel_origin
+from clonos.protocol.recovery.causal.determinant import Step
+from clonos.protocol.side_output import MAIN
+from clonos.storage.dead_letters import row_stream
+from clonos.storage.recorded_calls import RecordedCall
+from clonos_standby.cluster.spec import NodeSpec
+
+
+class _Recorder(Tracer):
+    """Looks for the call that made a row, and with which generator it began."""
+
+    def __init__(self, number: OutputNumber) -> None:
+        super().__init__(number)
+        self.drawn: Any = None
+        self.node: NodeSpec
+        self._desk: Desk
+        self._drawn: Any = None
+        self.reading: int | None = None  # of the clock, in the last step
+
+    def step_begins(self, step: Step) -> None:
+        super().step_begins(step)
+        self.reading = reading_of(step)
+
+    def begins(self, desk: Desk, node: NodeSpec) -> None:
+        """An epoch is about to be repeated."""
+        self._desk, self.node = desk, node
+
+    def begin(self, form: str) -> TracedCall:
+        self._drawn = self._desk.services.random.getstate()
+        return super().begin(form)
+
+    def ended(self, call: TracedCall) -> None:
+        super().ended(call)
+        if self.found is call:
+            self.drawn = self._drawn
+
+
+def recorded_call(query: ArchivedQuery, row: RowId, *, function: str = "") -> RecordedCall:
+    """The call that made a row. `function` is its name, where it cannot be told. Raises StateError where it cannot be
+    had, or cannot be tried by itself."""
+    instance = query.instance(row.origin)
+    if instance is None:
+        raise StateError(f"the query has no operator's instance {row.origin}")
+    epoch = instance.made_in(row.number)
+    if isinstance(epoch, Lacking):
+        raise StateError(f"what made the row {row} cannot be repeated: {epoch.why}")
+    recorder = _Recorder(row.number)
+    _repeat(instance, epoch, recorder, row)
+    episode = instance.episode(epoch)
+    found = recorder.found
+    assert found is not None and isinstance(episode, Episode)
+    if found.form != "record":
+        raise StateError(
+            f"row {row} was made by a call for {_said(found)}, and what is tried again is a call for one record",
+            hint="`clonos explain` shows what it was made of",
+        )
+    ((given,), (key,)) = found.inputs, found.keys
+    node = recorder.node
+    fn = _function(node, given)
+    call = _call(query, row, episode, recorder, key, given)
+    call = replace(call, function=function or name_of(fn))
+    try:
+        said = try_again(call, fn)
+    except ClonosError as error:
+        raise StateError(f"the call that made row {row} cannot be tried by itself: {error}") from error
+    if set(node.outputs) == {MAIN, *node.side_outputs}:  # nothing else is derived of its rows
+        call = replace(call, outputs=rows_of(call, found.outputs))
+    else:
+        call = replace(call, outputs=said.outputs)
+    if wrong := differences(call, said):
+        raise StateError(
+            f"the call that made row {row} says something else when it is tried by itself: {'; '.join(wrong)}",
+            hint="What it depends on is neither in its record, nor in its state, nor in what it asked ctx for",
+        )
+    return call
+
+
+def _repeat(instance: ArchivedInstance, epoch: Epoch, recorder: _Recorder, row: RowId) -> None:
+    with desk_for(instance, recorder) as desk:
+        try:
+            for each in instance.repeated(
+                epoch, desk, number=row.number, begins=lambda _, node: recorder.begins(desk, node)
+            ):
+                if isinstance(each, Lacking):
+                    raise StateError(f"what made the row {row} cannot be repeated: {each.why}")
+        except RowIsMade:
+            """That is far enough."""
+    if recorder.found is None:
+        raise StateError(f"what made the row {row} cannot be repeated: no row has this number")
+
+
+def _said(call: TracedCall) -> str:
+    return f"{len(call.inputs)} records" if call.form == "bundle" else f"a {call.form}"
+
+
+def _function(node: NodeSpec, given: InputRecord) -> Any:
+    """Of two, that of the record's input."""
+    assert node.operator is not None
+    inner = has_function(node.operator())
+    if inner is None:
+        raise StateError(f"operator {node.name!r} has no function")
+    if isinstance(inner._fn, OfBoth):
+        return inner._fn._right if _is_right(node, given) else inner._fn._left
+    return inner._fn
+
+
+def _is_right(node: NodeSpec, given: InputRecord) -> bool:
+    return node.right is not None and channel_origin(given.channel).node in node.right.upstream
+
+
+def _call(
+    query: ArchivedQuery, row: RowId, episode: Episode, recorder: _Recorder, key: Any, given: InputRecord
+) -> RecordedCall:
+    node, found = recorder.node, recorder.found
+    assert found is not None and node.operator is not None and node.output is not None
+    schema = node.right.schema if node.right is not None and _is_right(node, given) else node.input
+    timers: list[Timer] = [
+        (is_set, timer[0], timer[2], event)
+        for is_set, timer, event in (one.identity for one in found.asked if one.kind == "timer")
+    ]
+    return RecordedCall(
+        query=query.id,
+        row=str(row),
+        epoch=episode.epoch,
+        operator=node.name,
+        operator_version=node.versions.at(episode.epoch),
+        form=node.operator().form,
+        function="",
+        zone=node.zone,
+        intercept=episode.intercept,
+        record=row_stream(RowEncoder(schema, node.zone, node.name).batch([given.row])),
+        output=node.output.serialize().to_pybytes(),
+        side_outputs={name: each.serialize().to_pybytes() for name, each in node.side_outputs.items()},
+        key=tuple(key),
+        before=found.before,
+        after=found.after,
+        watermark=found.watermark,
+        random=recorder.drawn,
+        clock=recorder.reading,
+        instants=[one.given for one in found.asked if (one.kind, one.what) == ("clock", "exact")],
+        answers=[answer_of(one) for one in found.asked if one.kind in ("call", "effect")],
+        timers=timers,
+    )
