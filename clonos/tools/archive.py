@@ -35,8 +35,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         each.add_argument("--operator", help="of this one alone", required=each is find)
         each.add_argument("--json", action="store_true", help="one JSON object")
     find.add_argument(
-        "where", nargs="+", metavar="COLUMN=VALUE", help="text as it stands, other values as JSON writes them"
+        "where",
+        nargs="*",
+        metavar="COLUMN=VALUE",
+        help="text as it stands, other values as JSON writes them; all rows without one",
     )
+    find.add_argument("--limit", type=int, metavar="N", help="no more than so many rows")
     for name, to, help in (
         ("from", "since", "from there on; all there is unless said"),
         ("to", "upto", "up to there"),
@@ -159,6 +163,10 @@ def _from_state(instance: ArchivedInstance, since: Epoch, upto: Epoch) -> Iterat
             yield {"repeated": False, "why": f"{type(error).__name__}: {error}"}
 
 
+class _Enough(Exception):
+    """So many rows as are wanted are found."""
+
+
 def _find(instances: list[ArchivedInstance], arguments: argparse.Namespace) -> int:
     """1 where nothing is found, or something could not be looked at."""
     wanted = dict(_condition(text) for text in arguments.where)
@@ -171,17 +179,22 @@ def _find(instances: list[ArchivedInstance], arguments: argparse.Namespace) -> i
             found.append(said)
             if not arguments.json:
                 print(f"{said['id']}  epoch {one.epoch}  {columns(one.row)}", file=out, flush=True)
+            if len(found) == arguments.limit:
+                raise _Enough
 
         between = epochs_between(instance, arguments.since, arguments.upto) if instance.segments else None
         if between is None:
             continue
         since, upto = between
         finder = Finder(wanted, tells)
-        with desk_for(instance, finder) as desk:
-            for each in instance.repeated(upto, desk, since=since, begins=partial(finder.begins, desk)):
-                if isinstance(each, Lacking):
-                    lacking = True
-                    print(f"{instance}: {each.why}", file=sys.stderr)
+        try:
+            with desk_for(instance, finder) as desk:
+                for each in instance.repeated(upto, desk, since=since, begins=partial(finder.begins, desk)):
+                    if isinstance(each, Lacking):
+                        lacking = True
+                        print(f"{instance}: {each.why}", file=sys.stderr)
+        except _Enough:
+            break
     if arguments.json:
         print(json.dumps(as_json(found), indent=1, default=repr))
     return 0 if found and not lacking else 1

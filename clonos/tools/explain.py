@@ -10,10 +10,10 @@ from typing import Any
 
 from clonos.archive.drawing import draw
 from clonos.archive.explain import RowId, as_json, columns, explain
+from clonos.archive.masking import mask, names_of
 from clonos.archive.reading import ArchivedQuery
 from clonos.errors import ConfigurationError
 
-_MASKED = "***"
 _SHOWN = 20
 """Records, keys and states of one call, in text; JSON has all."""
 
@@ -46,13 +46,13 @@ def run(arguments: argparse.Namespace) -> int:
     row = RowId.parse(arguments.row, query.id)
     said = explain(query, row, inputs=arguments.inputs, depth=arguments.depth)
     masked = frozenset(filter(None, map(str.strip, arguments.mask.split(","))))
-    if unknown := masked - _names(said):
+    if unknown := masked - names_of(said):
         raise ConfigurationError(
             f"no row has a column {', '.join(sorted(unknown))}",
-            hint=f"There are {', '.join(sorted(_names(said)))}",
+            hint=f"There are {', '.join(sorted(names_of(said)))}",
         )
     if masked:
-        _mask(said, masked)
+        mask(said, masked)
     if arguments.draw is not None:
         Path(arguments.draw).write_text(draw(said), "utf-8")
     print(json.dumps(as_json(said), indent=1, default=repr) if arguments.json else "\n".join(lines(said)))
@@ -62,32 +62,6 @@ def run(arguments: argparse.Namespace) -> int:
 def _lacks(said: dict[str, Any]) -> bool:
     made = (one["made_by"] for one in said.get("inputs", ()) if "made_by" in one)
     return "lacking" in said or any(map(_lacks, made))
-
-
-def _names(said: dict[str, Any]) -> set[str]:
-    """Of the columns that are shown."""
-    found = set(said.get("row", {}))
-    for one in said.get("inputs", ()):
-        found |= set(one["row"]) | _names(one.get("made_by", {}))
-    return found
-
-
-def _mask(said: dict[str, Any], columns: frozenset[str]) -> None:
-    """In place: columns of these names, wherever they are, and state, keys, timers and what the function asked for,
-    which may have been made of them."""
-    said["row"] = {name: _MASKED if name in columns else value for name, value in said.get("row", {}).items()}
-    for one in said.get("state", ()):
-        one |= {"key": _MASKED, "before": _MASKED, "after": _MASKED}
-    said["keys"] = [_MASKED for _ in said.get("keys", ())]
-    for one in said.get("timers", ()):
-        one["name"] = _MASKED
-    for one in said.get("asked", ()):
-        if one["kind"] not in ("clock", "draw"):
-            one |= {name: _MASKED for name in ("what", "given", "raised") if name in one}
-    for one in said.get("inputs", ()):
-        one["row"] = {name: _MASKED if name in columns else value for name, value in one["row"].items()}
-        if "made_by" in one:
-            _mask(one["made_by"], columns)
 
 
 def lines(said: dict[str, Any]) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import secrets
 import signal
 import ssl
 import sys
@@ -11,6 +12,7 @@ import threading
 from pathlib import Path
 
 from clonos.errors import ConfigurationError
+from clonos.tools.serve.archive_questions import ArchiveQuestions
 from clonos.tools.serve.observed_query import ObservedQuery
 from clonos.tools.serve.web_server import WebServer
 from clonos.wire.boundary import read_token
@@ -31,6 +33,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--token-file", type=Path, help="what readers have to know; needed where others reach the host"
     )
     parser.add_argument("--until-eof", action="store_true", help="end at the end of standard input, too")
+    parser.add_argument(
+        "--archive",
+        action="store_true",
+        help="rows of past epochs can be found and explained, too, by readers with a token: one is drawn if none is "
+        "given",
+    )
+    parser.add_argument(
+        "--mask",
+        default="",
+        metavar="COLUMNS",
+        help="with commas: their values are not shown where rows are explained, nor is state",
+    )
     parser.add_argument("--tls-cert", type=Path, help="a certificate (PEM), for https")
     parser.add_argument("--tls-key", type=Path, help="its key (PEM)")
 
@@ -49,6 +63,12 @@ def run(arguments: argparse.Namespace) -> int:
             f"what is served at {arguments.host} others can read, and no token is asked of them",
             hint=f"Give --token-file FILE. {_HINT}",
         )
+    given = token is not None
+    archives = []
+    if arguments.archive:
+        token = token or secrets.token_urlsafe()
+        masked = [name.strip() for name in arguments.mask.split(",") if name.strip()]
+        archives = [ArchiveQuestions(location, masked) for location in arguments.checkpoint]
     queries = [ObservedQuery(location) for location in arguments.checkpoint]
     server = WebServer(
         arguments.host,
@@ -56,6 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
         queries,
         token=token,
         tls=_tls(arguments.tls_cert, arguments.tls_key),
+        archives=archives,
     )
     for query in queries:
         query.start()
@@ -64,7 +85,8 @@ def run(arguments: argparse.Namespace) -> int:
         signal.signal(number, lambda *_: threading.Thread(target=server.shutdown).start())
     if arguments.until_eof:
         threading.Thread(target=_end_at_eof, args=(server,), daemon=True).start()
-    print(f"{server.url}{'?token=...' if token is not None else ''}", flush=True)
+    told = "" if token is None else "?token=..." if given else f"?token={token}"
+    print(f"{server.url}{told}", flush=True)
     try:
         server.serve_forever()
     finally:

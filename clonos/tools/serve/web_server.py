@@ -4,6 +4,9 @@
     GET /static/<file>          its parts
     GET /api/queries            [{number, checkpoint, state}, ...]
     GET /api/queries/<number>   one of them, as `ObservedQuery.view` has it
+    GET /api/queries/<number>/archive                       what there is of past epochs, as `ArchiveQuestions` answers
+    GET /api/queries/<number>/rows?operator=&where=&from=&to=    rows that had these values
+    GET /api/queries/<number>/explain?row=                  why a row says what it says
 
 It changes nothing. On an address that other hosts reach, a token is asked for: in the header `Authorization: Bearer`,
 or once as `/?token=...`, which the browser then keeps as a cookie. Without a token only this host's own names are
@@ -17,7 +20,7 @@ import json
 import socket
 import ssl
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -26,6 +29,7 @@ from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
 from clonos.errors import ConfigurationError
+from clonos.tools.serve.archive_questions import ArchiveQuestions
 from clonos.tools.serve.observed_query import ObservedQuery
 
 LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
@@ -42,7 +46,8 @@ _SECURITY: Final = {
 
 
 class WebServer(ThreadingHTTPServer):
-    """Serves from `serve_forever` to `shutdown`. Raises ConfigurationError where the port cannot be had."""
+    """Serves from `serve_forever` to `shutdown`. The archives are those of the queries, if they may be asked. Raises
+    ConfigurationError where the port cannot be had."""
 
     daemon_threads = True
 
@@ -54,10 +59,12 @@ class WebServer(ThreadingHTTPServer):
         *,
         token: str | None = None,
         tls: ssl.SSLContext | None = None,
+        archives: Sequence[ArchiveQuestions] = (),
     ) -> None:
         if ":" in host:
             self.address_family = socket.AF_INET6
         self.queries = tuple(queries)
+        self.archives = tuple(archives)
         self.token = token
         try:
             super().__init__((host, port), _Handler)
@@ -107,7 +114,7 @@ class _Handler(BaseHTTPRequestHandler):
                 **{"WWW-Authenticate": "Bearer"},
             )
         else:
-            self._show(url.path)
+            self._show(url.path, parse_qs(url.query))
 
     def _is_named(self) -> bool:
         if self.server.token is not None:
@@ -130,7 +137,11 @@ class _Handler(BaseHTTPRequestHandler):
             kept = None
         return self._fits(said) or (kept is not None and self._fits(kept.value))
 
-    def _show(self, path: str) -> None:
+    def _is_asked_by_a_page_of_another_place(self) -> bool:
+        """Which could not read the answer, and would have functions run for it."""
+        return self.headers.get("Sec-Fetch-Site", "none") not in ("same-origin", "none")
+
+    def _show(self, path: str, given: Mapping[str, list[str]]) -> None:
         match path.strip("/").split("/"):
             case [""]:
                 self._static("index.html")
@@ -146,8 +157,29 @@ class _Handler(BaseHTTPRequestHandler):
                 )
             case ["api", "queries", number] if number.isdecimal() and int(number) < len(self.server.queries):
                 self._json({**self.server.queries[int(number)].view(), "now": time.time()})
+            case ["api", "queries", _, "archive"] if not self.server.archives:
+                self._json({"operators": []})
+            case ["api", "queries", number, what] if number.isdecimal() and int(number) < len(
+                self.server.archives
+            ):
+                self._ask(self.server.archives[int(number)], what, given)
             case _:
                 self._answer(HTTPStatus.NOT_FOUND, b"There is no such page.\n")
+
+    def _ask(self, archive: ArchiveQuestions, what: str, given: Mapping[str, list[str]]) -> None:
+        def one(name: str) -> str:
+            return given.get(name, [""])[0]
+
+        if self._is_asked_by_a_page_of_another_place():
+            self._answer(HTTPStatus.FORBIDDEN, b"The archive is asked by this page alone.\n")
+        elif what == "archive":
+            self._json(archive.listed())
+        elif what == "rows":
+            self._json(archive.found(one("operator"), given.get("where", []), one("from"), one("to")))
+        elif what == "explain":
+            self._json(archive.explained(one("row")))
+        else:
+            self._answer(HTTPStatus.NOT_FOUND, b"There is no such page.\n")
 
     def _static(self, name: str) -> None:
         known = {each.name: each for each in _STATIC.iterdir()}

@@ -1,5 +1,6 @@
 // Asks for the state of the chosen query again and again, and shows it.
 
+import { openArchive } from "./archive.js";
 import { clock, count, element, rate, size, span } from "./format.js";
 import { showGraph } from "./graph.js";
 import { parts, showTimeline, who } from "./timeline.js";
@@ -26,6 +27,7 @@ async function look() {
     const queries = await asked("api/queries");
     const view = await asked(`api/queries/${query}`);
     if (query === chosen) show(queries, view);
+    openArchive(chosen);
   } catch (error) {
     pill("no answer", "error");
     find("facts").textContent = `${error.message ?? error}: what is below is as it was before`;

@@ -1,0 +1,109 @@
+// Asks the archive of the chosen query: which rows there were, and why they say what they say.
+
+import { count, element, size } from "./format.js";
+
+const PATIENCE_MS = 130_000;
+const KEPT = 4;
+const find = (id) => document.getElementById(id);
+let query = -1;
+let rowsAsked = 0;
+
+async function asked(path, given) {
+  const answer = await fetch(`api/queries/${query}/${path}?${new URLSearchParams(given)}`,
+    { signal: AbortSignal.timeout(PATIENCE_MS) });
+  if (!answer.ok) throw new Error(await answer.text());
+  return answer.json();
+}
+
+// A query has been chosen: what is there of it.
+export async function openArchive(number) {
+  if (number === query) return;
+  query = number;
+  find("archive").hidden = true;
+  find("found").replaceChildren();
+  find("explained").replaceChildren();
+  try {
+    const said = await asked("archive", {});
+    if (number !== query || !said.operators.length) return;
+    find("archive").hidden = false;
+    find("archived").textContent = said.operators.map((one) =>
+      `${one.name}: epochs ${one.epochs[0]} to ${one.epochs[1]}, ${size(one.bytes)}`).join(" · ");
+    find("operator").replaceChildren(...said.operators.map((one) => element("option", {}, one.name)));
+    find("operator").value = said.operators.at(-1).name;
+  } catch (error) {
+    query = -1; // the next look asks again
+  }
+}
+
+find("search").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const mine = ++rowsAsked;
+  told("looking …");
+  try {
+    const given = [["operator", find("operator").value], ["from", find("since").value.trim()], ["to", find("upto").value.trim()],
+      ...conditions(find("where").value).map((one) => ["where", one])];
+    const said = await asked("rows", given);
+    if (mine === rowsAsked) showRows(said);
+  } catch (error) {
+    if (mine === rowsAsked) told(error.message ?? `${error}`, "error");
+  }
+});
+
+find("ask").addEventListener("submit", (event) => {
+  event.preventDefault();
+  explain(find("row").value.trim());
+});
+
+// Conditions are apart from each other by commas.
+function conditions(text) {
+  return text.split(",").map((one) => one.trim()).filter(Boolean);
+}
+
+function told(text, level = "quiet") {
+  find("found").replaceChildren(element("p", { class: level, role: "status" }, text));
+}
+
+function showRows(said) {
+  if (said.error) return told(said.error, "error");
+  if (!said.rows.length) return told("No row had these values.");
+  const names = Object.keys(said.rows[0].row);
+  const head = element("tr", {}, ...["row", "epoch", ...names].map((name) => element("th", {}, name)));
+  const rows = said.rows.map((one) => {
+    const button = element("button", { type: "button", title: "why?" }, one.id);
+    button.addEventListener("click", () => explain(one.id));
+    return element("tr", {}, element("td", {}, button), element("td", {}, one.epoch),
+      ...names.map((name) => element("td", {}, shown(one.row[name]))));
+  });
+  const more = said.rows.length === said.limit ? ` The first ${count(said.limit)} are shown.` : "";
+  find("found").replaceChildren(element("p", { class: "quiet" }, `${count(said.rows.length)} rows.${more}`),
+    element("div", { class: "scrolls" }, element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows))));
+}
+
+function shown(value) {
+  return value !== null && typeof value === "object" ? JSON.stringify(value) : `${value}`;
+}
+
+// The newest is the first; a few stay, so that they can be compared.
+async function explain(row) {
+  if (!row) return;
+  const card = element("article", { "aria-label": `row ${row}` }, element("h3", {}, `Row ${row}`),
+    element("p", { class: "quiet", role: "status" }, "its operators are run again …"));
+  const place = find("explained");
+  for (const old of place.children) if (old.getAttribute("aria-label") === `row ${row}`) old.remove();
+  place.prepend(card);
+  while (place.children.length > KEPT) place.lastElementChild.remove();
+  let said;
+  try {
+    said = await asked("explain", { row });
+  } catch (error) {
+    said = { error: error.message ?? `${error}` };
+  }
+  const close = element("button", { type: "button", title: "close" }, "close");
+  close.addEventListener("click", () => card.remove());
+  const head = element("h3", {}, `Row ${row} `, close);
+  if (said.error) return card.replaceChildren(head, element("p", { class: "error", role: "status" }, said.error));
+  const picture = element("img", { alt: `what row ${row} was made of`,
+    src: `data:image/svg+xml;charset=utf-8,${encodeURIComponent(said.picture)}` });
+  card.replaceChildren(head, element("div", { class: "scrolls" }, picture), element("details", {},
+    element("summary", {}, "As text"), element("pre", {}, said.text)));
+}
