@@ -19,12 +19,13 @@ from streams import Place
 
 pytestmark = pytest.mark.spark
 
-COLUMNS = "k string, n long, card string, drawn double"
+COLUMNS = "k string, n long, card string, drawn double, large long"
+LARGE = (1 << 62) + 1
 
 
 def draw(key: Any, row: Any, ctx: Any) -> Iterator[tuple[Any, ...]]:
     ctx.state["turns"] = ctx.state.get("turns", 0) + 1
-    yield row.k, row.n, f"card-{row.n}", ctx.random.random()
+    yield row.k, row.n, f"card-{row.n}", ctx.random.random(), LARGE
 
 
 def keep(row: Any, ctx: Any) -> bool:
@@ -78,6 +79,7 @@ def test_rows_are_found_and_explained_in_a_browser(archived: Place) -> None:
         assert page.locator("#operator").input_value() == "keep"
         page.locator("#where").fill("k=k1, n=7")
         page.get_by_role("button", name="Find").click()
+        page.locator("#found td", has_text=str(LARGE)).wait_for()
         page.get_by_role("button", name=row["clonos_id"], exact=True).click()
         picture = page.locator(f"#explained article[aria-label='row {row['clonos_id']}'] img")
         picture.wait_for()
@@ -131,7 +133,7 @@ def test_who_may_not_read_it_is_told_nothing(archived: Place) -> None:
         assert answer(base, explain)[0] == 401
         assert answer(url, explain, **{"Sec-Fetch-Site": "cross-site"})[0] == 403
         status, said = answer(url, explain)
-        assert status == 200 and said["said"]["id"] == row
+        assert status == 200 and said["id"] == row
         assert "is no id of a row" in answer(url, "api/queries/0/explain?row=--help")[1]["error"]
         assert answer(url, "api/queries/0/nothing")[0] == 404
     with serving(archived) as url:

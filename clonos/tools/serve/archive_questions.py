@@ -54,7 +54,7 @@ class ArchiveQuestions:
         return {"operators": list(operators.values())}
 
     def found(self, operator: str, where: Sequence[str], since: str, upto: str) -> dict[str, Any]:
-        """Rows of an operator that had these values (`column=value`), no more than FOUND_AT_MOST."""
+        """Rows of an operator that had these values (`column=value`), no more than FOUND_AT_MOST; values as text."""
         if hidden := sorted(self._mask & {text.partition("=")[0].strip() for text in where}):
             return {"error": f"values of {', '.join(hidden)} are not shown, nor looked for"}
         bounds = [*(["--from", since] if since else []), *(["--to", upto] if upto else [])]
@@ -72,8 +72,11 @@ class ArchiveQuestions:
         )
         if isinstance(said, dict):
             return said
-        rows = [{**each, "row": masked_row(each["row"], self._mask)} for each in said]
-        return {"rows": rows, "limit": FOUND_AT_MOST}
+        for each in said:
+            each["row"] = {
+                name: _as_text(value) for name, value in masked_row(each["row"], self._mask).items()
+            }
+        return {"rows": said, "limit": FOUND_AT_MOST}
 
     def explained(self, row: str) -> dict[str, Any]:
         """A row, as text and as a picture."""
@@ -82,7 +85,7 @@ class ArchiveQuestions:
             return dict(said)
         if self._mask:
             mask(said, self._mask)
-        return {"said": said, "text": "\n".join(lines(said)), "picture": draw(said)}
+        return {"id": said["id"], "text": "\n".join(lines(said)), "picture": draw(said)}
 
     def _ask(self, *arguments: str) -> Any:
         """What a command answers as JSON, or why it does not."""
@@ -99,3 +102,8 @@ class ArchiveQuestions:
         except ValueError:
             said = done.stderr.strip().splitlines() or ["nothing was answered"]
             return {"error": said[-1].removeprefix("clonos: ")}
+
+
+def _as_text(value: Any) -> str:
+    """A browser's numbers have 53 bits."""
+    return value if isinstance(value, str) else json.dumps(value)

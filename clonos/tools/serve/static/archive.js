@@ -72,15 +72,11 @@ function showRows(said) {
     const button = element("button", { type: "button", title: "why?" }, one.id);
     button.addEventListener("click", () => explain(one.id));
     return element("tr", {}, element("td", {}, button), element("td", {}, one.epoch),
-      ...names.map((name) => element("td", {}, shown(one.row[name]))));
+      ...names.map((name) => element("td", {}, one.row[name])));
   });
   const more = said.rows.length === said.limit ? ` The first ${count(said.limit)} are shown.` : "";
   find("found").replaceChildren(element("p", { class: "quiet" }, `${count(said.rows.length)} rows.${more}`),
-    element("div", { class: "scrolls" }, element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows))));
-}
-
-function shown(value) {
-  return value !== null && typeof value === "object" ? JSON.stringify(value) : `${value}`;
+    element("div", { class: "scrolls rows" }, element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows))));
 }
 
 // The newest is the first; a few stay, so that they can be compared.
@@ -91,6 +87,7 @@ async function explain(row) {
   const place = find("explained");
   for (const old of place.children) if (old.getAttribute("aria-label") === `row ${row}`) old.remove();
   place.prepend(card);
+  place.scrollIntoView({ block: "nearest" });
   while (place.children.length > KEPT) place.lastElementChild.remove();
   let said;
   try {
@@ -106,4 +103,5 @@ async function explain(row) {
     src: `data:image/svg+xml;charset=utf-8,${encodeURIComponent(said.picture)}` });
   card.replaceChildren(head, element("div", { class: "scrolls" }, picture), element("details", {},
     element("summary", {}, "As text"), element("pre", {}, said.text)));
+  place.scrollIntoView({ block: "nearest" });
 }
