@@ -23,7 +23,7 @@ from typing import Any, Final
 from clonos.archive.desk import Desk
 from clonos.archive.recorded_answers import Calls, RecordedAnswers, reading_of
 from clonos.archive.tracing import Asked, Row, TracedCall, TracedRandom, Watcher
-from clonos.errors import ClonosError, QueryDefinitionError
+from clonos.errors import ClonosError, ConfigurationError, QueryDefinitionError
 from clonos.operators.function_code import has_function
 from clonos.operators.intercept.operator import InterceptedOperator
 from clonos.protocol.event_time import fire, later
@@ -82,7 +82,9 @@ class WhatIf(Watcher):
         calls: Calls,
         examples: int,
         intercept: bool,
+        columns: frozenset[str] = frozenset(),
     ) -> None:
+        """Rows differ where their `columns` do: where any does, if none is named."""
         super().__init__()
         self.compared = Compared()
         self._fn = fn
@@ -91,6 +93,7 @@ class WhatIf(Watcher):
         self._since = since
         self._calls = calls
         self._examples = examples
+        self._columns = columns
         self._intercept = intercept
         self._epoch = NO_EPOCH
         self._other: _Other | None = None
@@ -102,7 +105,13 @@ class WhatIf(Watcher):
         self._asked_by_timers: list[Asked] = []
 
     def begins(self, desk: Desk, epoch: Epoch, node: NodeSpec) -> None:
-        """An epoch is about to be repeated."""
+        """An epoch is about to be repeated. Raises ConfigurationError where the operator has not all of the columns."""
+        known = {name for schema in node.outputs.values() for name in schema.names}
+        if unknown := self._columns - known:
+            raise ConfigurationError(
+                f"operator {node.name!r} has no column {', '.join(sorted(unknown))}",
+                hint=f"It has {', '.join(sorted(known))}",
+            )
         self._step_ended()
         self._step = None
         self._desk, self._epoch = desk, epoch
@@ -179,16 +188,26 @@ class WhatIf(Watcher):
             unknown, now = error.message, []
         self.compared.rows_then += len(then)
         self.compared.rows_now += len(now)
-        if is_same:
+        if is_same or (not unknown and self._columns and self._shown(then) == self._shown(now)):
             return True
         if unknown:
             self.compared.unknown += 1
         else:
             self.compared.differ += 1
         if len(self.compared.examples) < self._examples:
-            shown = self._desk.shown(then), self._desk.shown(now)
+            shown = self._shown(then), self._shown(now)
             self.compared.examples.append(Difference(self._epoch, record, *shown, unknown))
         return not unknown
+
+    def _shown(self, rows: list[Row]) -> list[tuple[OutputName, dict[str, Any]]]:
+        """With the columns that are compared."""
+        return [
+            (
+                output,
+                {name: value for name, value in row.items() if not self._columns or name in self._columns},
+            )
+            for output, row in self._desk.shown(rows)
+        ]
 
 
 def _with(fn: Callable[..., Any], on_timer: Callable[..., Any] | None, node: NodeSpec) -> Any:

@@ -13,6 +13,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from clonos.errors import LogCorrupt, StateError
+from clonos.protocol.ids import Epoch
 from clonos.protocol.side_output import OutputName
 from clonos.values import state_codec as values
 from clonos.values.sealed_value import seal, unseal
@@ -39,7 +40,7 @@ class RecordedCall:
 
     query: str
     row: str  # the id of the row that it was taken for
-    epoch: int
+    epoch: Epoch
     operator: str
     operator_version: str
     form: str  # which of the API's methods the function was given to

@@ -47,6 +47,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--to", dest="upto", metavar="EPOCH|TIME", help="up to there")
     parser.add_argument(
+        "--columns",
+        default="",
+        metavar="COLUMNS",
+        help="with commas: rows differ where these do; where any does unless said",
+    )
+    parser.add_argument(
         "--calls",
         choices=[each.value for each in Calls],
         default=Calls.FAIL.value,
@@ -143,6 +149,7 @@ def _compared(
             calls=Calls(arguments.calls),
             examples=arguments.examples,
             intercept=query.intercept,
+            columns=frozenset(filter(None, map(str.strip, arguments.columns.split(",")))),
         )
         with desk_for(instance, what_if) as desk:
             for found in instance.repeated(upto, desk, since=since, begins=partial(what_if.begins, desk)):

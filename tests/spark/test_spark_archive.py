@@ -162,6 +162,12 @@ def another_function(place: Place, capsys: pytest.CaptureFixture[str], written: 
             assert one["now"] == [{**then, "drawn": 2.0}]
         else:
             assert n % 10 == 3 and "ask(-1)" in one["unknown"] and one["now"] == []
+    fewer = compared(place, capsys, "see", "see_less", "--columns", "turn,n", code=1)
+    assert (fewer["differ"], fewer["unknown"]) == (0, written // 10), "what differs is in no such column"
+    fewer = compared(place, capsys, "see", "see_less", "--columns", "drawn", code=1)
+    assert fewer["differ"] == written // 10 and {"drawn": 2.0} in [
+        row for one in fewer["examples"] for row in one["now"]
+    ]
     live = compared(place, capsys, "see", "see_less", "--calls", "live", code=1)
     assert (live["differ"], live["unknown"]) == (written // 10, 0)
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from clonos.errors import LogCorrupt
+from clonos.protocol.ids import Epoch
 from clonos.storage import recorded_calls
 from clonos.storage.dead_letters import row_stream
 from clonos.storage.recorded_calls import RecordedAnswer, RecordedCall
@@ -24,7 +25,7 @@ ROW = row_stream(pa.RecordBatch.from_pydict({"k": ["a"], "n": [7]}, schema=SCHEM
 CALL = RecordedCall(
     query="a" * 32,
     row="3-1-172",
-    epoch=4,
+    epoch=Epoch(4),
     operator="decide",
     operator_version="2",
     form="process",

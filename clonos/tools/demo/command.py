@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--keep",
         action="store_true",
-        help="keep checkpoints and inputs of the runs, and what explaining their rows takes (docs/archive.md)",
+        help="keep checkpoints and inputs of the runs, and what explaining their rows takes (docs/explain.md)",
     )
 
 

@@ -29,4 +29,11 @@ def tour(folder: Path) -> Iterator[str]:
                 yield f"    clonos explain {checkpoint} {row} --draw {folder}/why.svg"
                 yield "stop in the function that decided it:"
                 yield f"    clonos replay {checkpoint} --row {row} --pdb"
+                yield "keep that call as a test, and try it again:"
+                yield f"    clonos export {checkpoint} --row {row} --to {folder}/calls && pytest {folder}/calls"
+                yield "what would be paid if only those were who are late by an hour and a half?"
+                yield f"    clonos replay {checkpoint} --operator compensation --columns decision,amount \\"
+                yield "        --against clonos.tools.flights.operators:compensation_from_90_minutes"
+                yield "look at all of it in a browser:"
+                yield f"    clonos serve {checkpoint} --archive"
                 return

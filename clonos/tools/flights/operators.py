@@ -30,6 +30,7 @@ __all__ = [
     "LEGS_SCHEMA",
     "FlightsJudge",
     "compensation",
+    "compensation_from_90_minutes",
     "legs",
 ]
 
@@ -94,10 +95,19 @@ def legs(weather_url: str) -> Callable[[Any, Any, Any], Iterator[tuple[Any, ...]
 
 def compensation(key: Any, row: Any, ctx: Any) -> Iterator[tuple[Any, ...]]:
     """The second operator, grouped by `carrier`; input `LEGS_SCHEMA`, output `COMPENSATION_SCHEMA`."""
+    return _decided(row, ctx, LATE_MINUTES)
+
+
+def compensation_from_90_minutes(key: Any, row: Any, ctx: Any) -> Iterator[tuple[Any, ...]]:
+    """Another rule, to see what it would have decided: passengers are paid from an hour and a half on."""
+    return _decided(row, ctx, 90)
+
+
+def _decided(row: Any, ctx: Any, late_minutes: int) -> Iterator[tuple[Any, ...]]:
     state = ctx.state
     used = int(state.get("used", 0))
     budget = BUDGET_DOLLARS_PER_EVENT * (int(state.get("n", 0)) + 1)
-    claim = _claim(row)
+    claim = _claim(row, late_minutes)
     draw = ctx.random.getrandbits(63)
     amount = 0
     if draw % AUDIT_ONE_IN == 0:
@@ -134,13 +144,13 @@ def _describe(answer: dict[str, Any]) -> str:
     )
 
 
-def _claim(row: Any) -> int:
+def _claim(row: Any, late_minutes: int) -> int:
     """What the passengers of this event may ask for, in dollars, before budget and audit."""
     seats = row.seats or _SEATS_UNKNOWN
     if row.kind == "cancelled":
         return int(seats * FARE_DOLLARS * 3)
     own = (row.delay or 0) - row.carried // 2  # half of what the previous leg brought is forgiven
-    if row.kind == "departure" or own < LATE_MINUTES:
+    if row.kind == "departure" or own < late_minutes:
         return 0
     return int(seats * FARE_DOLLARS * own // 60)
 
