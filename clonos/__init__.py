@@ -11,13 +11,14 @@ if TYPE_CHECKING:
     from clonos.api.connected import connect
     from clonos.api.streams import causal
     from clonos.archive.lineage_frame import lineage
+    from clonos.archive.state_frame import state_at
     from clonos.environment import jar_path
     from clonos.operators.calls import Calls
     from clonos.operators.claims import claim
     from clonos.operators.current import current
     from clonos.spark.session import configure
 
-__all__ = ["Calls", "causal", "claim", "configure", "connect", "current", "jar_path", "lineage"]
+__all__ = ["Calls", "causal", "claim", "configure", "connect", "current", "jar_path", "lineage", "state_at"]
 
 _HOMES = {
     "Calls": "clonos.operators.calls",
@@ -28,6 +29,7 @@ _HOMES = {
     "current": "clonos.operators.current",
     "jar_path": "clonos.environment",
     "lineage": "clonos.archive.lineage_frame",
+    "state_at": "clonos.archive.state_frame",
 }
 _MODULES = ("errors", "sinks", "testing")
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from array import array
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
@@ -14,18 +11,18 @@ import pyarrow as pa
 
 from clonos.archive.derivations import CallWatcher, lacking
 from clonos.archive.explain import RowId
-from clonos.archive.reading import ArchivedInstance, ArchivedQuery, desk_for, epochs_between
+from clonos.archive.reading import ArchivedInstance, ArchivedQuery, desk_for
+from clonos.archive.spark_tasks import Span, asked_of, spans
 from clonos.archive.tracing import TracedCall
 from clonos.errors import ConfigurationError
 from clonos.protocol.archive.episode import Lacking
-from clonos.protocol.ids import Epoch, NodeId, Origin, OutputNumber, RecordId, channel_origin
+from clonos.protocol.ids import FIRST_EPOCH, Epoch, NodeId, OutputNumber, RecordId, channel_origin
 from clonos.protocol.topology import NodeKind
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SOURCES: Final = "sources"
-_TASKS: Final = "checkpoint string, node int, instance int, since long, upto long, modules array<string>"
 _EDGES: Final = (
     "row string, operator string, instance int, epoch long, made_by string, input string, input_operator string, "
     "input_source string, input_position long"
@@ -64,121 +61,84 @@ def lineage(
     """
     query = ArchivedQuery(checkpoint)
     if to is None:
-        return _edges(spark, query, _spans(query, query.instances(of), since, upto))
+        return asked_of(spark, query, spans(query, query.instances(of), since, upto), _edges, _EDGES)
     if of is None:
         raise ConfigurationError("with `to`, rows of one operator are followed", hint="Name it: of='total'")
     start, end = query.node(of), None if to == SOURCES else query.node(to)
     if end is not None and not _reaches(query, start, end):
         raise ConfigurationError(f"no row of {to!r} goes into one of {of!r}", hint="Turn them round")
-    return _closure(spark, query, _spans(query, query.instances(of), since, upto), end)
+    begin = _first(query, start, end) if since is None else since
+    return _closure(spark, query, start, spans(query, query.instances(of), begin, upto), end)
 
 
 def _reaches(query: ArchivedQuery, node: int, end: int) -> bool:
     return any(each == end or _reaches(query, each, end) for each in query.program.node(node).upstream)
 
 
-@dataclass(frozen=True, slots=True)
-class _Span:
-    """Epochs of an instance."""
-
-    instance: ArchivedInstance
-    since: Epoch
-    upto: Epoch
-
-
-def _spans(
-    query: ArchivedQuery,
-    instances: list[ArchivedInstance],
-    since: Epoch | str | None,
-    upto: Epoch | str | None,
-) -> list[_Span]:
-    if not any(each.segments for each in instances):
-        raise ConfigurationError(
-            f"{query.checkpoint.location} has no archive",
-            hint="Start the query with spark.clonos.archive.keep, as in 30 days",
-        )
-    found = []
-    for instance in instances:
-        between = epochs_between(instance, _text(since), _text(upto)) if instance.segments else None
-        if between is not None and between[0] <= between[1]:
-            found.append(_Span(instance, *between))
-    return found
+def _way(query: ArchivedQuery, node: NodeId, end: NodeId | None) -> Iterator[NodeId]:
+    """The operators before one whose rows go into its, up to the end."""
+    for number in query.program.node(node).upstream:
+        before = NodeId(number)
+        is_on_it = before != end and (end is None or _reaches(query, before, end))
+        if is_on_it and query.program.node(before).kind is NodeKind.OPERATOR:
+            yield before
 
 
-def _text(at: Epoch | str | None) -> str | None:
-    return None if at is None else str(at)
+def _first(query: ArchivedQuery, node: NodeId, end: NodeId | None) -> Epoch:
+    """The first epoch that all instances on the way can repeat."""
+    own = [each.first for each in query.instances_of(node) if each.segments]
+    return max(
+        [*own, *(_first(query, before, end) for before in _way(query, node, end))], default=FIRST_EPOCH
+    )
 
 
-def _before(query: ArchivedQuery, node: NodeId, behind: list[_Span]) -> list[_Span]:
+def _before(query: ArchivedQuery, node: NodeId, behind: list[Span]) -> list[Span]:
     """The epochs of an operator in which what those behind it were given was made: the same ones, and one before, which
-    may have left records to them."""
-    if not behind:
-        return []
+    may have left records to them. Raises ConfigurationError where the archive does not have them."""
     since, upto = min(span.since for span in behind), max(span.upto for span in behind)
     found = []
     for instance in query.instances_of(node):
         epochs = [each for each in instance.epochs if since - 1 <= each <= upto and each >= instance.first]
-        if epochs:
-            found.append(_Span(instance, min(epochs), max(epochs)))
+        if not epochs or min(epochs) > since or max(epochs) < upto:
+            raise ConfigurationError(
+                f"rows of epochs {since} to {upto} are made of rows of {instance}, of which the archive has "
+                f"{f'epochs {min(epochs)} to {max(epochs)}' if epochs else 'none of these'}",
+                hint="Ask for epochs with since= and upto= of which it has all. `clonos archive list` shows which",
+            )
+        found.append(Span(instance, min(epochs), max(epochs)))
     return found
 
 
-def _closure(spark: SparkSession, query: ArchivedQuery, spans: list[_Span], end: NodeId | None) -> DataFrame:
+def _closure(
+    spark: SparkSession, query: ArchivedQuery, node: NodeId, asked: list[Span], end: NodeId | None
+) -> DataFrame:
     """Rows of an operator by what they were made of at the end of the way."""
     from pyspark.sql import functions as F
 
-    edges = _edges(spark, query, spans)
+    edges = asked_of(spark, query, asked, _edges, _EDGES)
     is_end = F.col("input_source").isNotNull()
     if end is not None:
         is_end = F.col("input_operator") == query.program.node(end).name
     parts = [edges.where(is_end)]
-    for number in query.program.node(spans[0].instance.origin.node).upstream if spans else ():
-        before = NodeId(number)
-        is_on_the_way = before != end and (end is None or _reaches(query, before, end))
-        if is_on_the_way and query.program.node(before).kind is NodeKind.OPERATOR:
-            further = _closure(spark, query, _before(query, before, spans), end)
-            further = further.select(
-                F.col("row").alias("_row"), *(F.col(each).alias(f"_{each}") for each in _INPUT)
-            )
-            joined = edges.join(further, F.col("input") == F.col("_row"))
-            parts.append(joined.select(*_ROW, *(F.col(f"_{each}").alias(each) for each in _INPUT)))
+    for before in _way(query, node, end) if asked else ():
+        further = _closure(spark, query, before, _before(query, before, asked), end)
+        named = [F.col("row").alias("_row"), *(F.col(each).alias(f"_{each}") for each in _INPUT)]
+        joined = edges.join(further.select(*named), F.col("input") == F.col("_row"))
+        parts.append(joined.select(*_ROW, *(F.col(f"_{each}").alias(each) for each in _INPUT)))
     return reduce(lambda a, b: a.unionByName(b), parts).distinct()
-
-
-def _edges(spark: SparkSession, query: ArchivedQuery, spans: list[_Span]) -> DataFrame:
-    # Functions are pickled by the names of their modules: what this process can import, a task can.
-    modules = [os.path.abspath(entry or ".") for entry in sys.path]
-    tasks = [
-        (query.checkpoint.location, *span.instance.origin, span.since, span.upto, modules) for span in spans
-    ]
-    partitions = spark.sparkContext.parallelize(tasks, max(1, len(tasks)))
-    return spark.createDataFrame(partitions, _TASKS).mapInArrow(_derive, _EDGES)
 
 
 # ------------------------------------------------------------------------- a task
 
 
-def _derive(tasks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in tasks:
-        for task in batch.to_pylist():
-            sys.path += [each for each in task["modules"] if each not in sys.path and os.path.exists(each)]
-            query = ArchivedQuery(task["checkpoint"])
-            query.load_programs()
-            instance = query.instance(Origin.of(task["node"], task["instance"]))
-            assert instance is not None
-            yield from _of_instance(query, instance, Epoch(task["since"]), Epoch(task["upto"]))
-
-
-def _of_instance(
-    query: ArchivedQuery, instance: ArchivedInstance, since: Epoch, upto: Epoch
-) -> Iterator[pa.RecordBatch]:
-    """Epoch by epoch."""
-    edges = _Edges(query, instance)
-    watcher = CallWatcher(edges.add, since)
-    with desk_for(instance, watcher) as desk:
-        for found in instance.repeated(upto, desk, since=since, begins=watcher.begins):
+def _edges(query: ArchivedQuery, span: Span) -> Iterator[pa.RecordBatch]:
+    """Of one instance, epoch by epoch."""
+    edges = _Edges(query, span.instance)
+    watcher = CallWatcher(edges.add, span.since)
+    with desk_for(span.instance, watcher) as desk:
+        for found in span.instance.repeated(span.upto, desk, since=span.since, begins=watcher.begins):
             if isinstance(found, Lacking):
-                raise lacking(instance, "lineage", found.why)
+                raise lacking(span.instance, "lineage", found.why)
             yield from edges.taken()
 
 

@@ -8,7 +8,7 @@ import sys
 import tempfile
 import zlib
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -363,6 +363,14 @@ class ArchivedQuery:
             [NodeId(node.number) for node in self._operators] if operator is None else [self.node(operator)]
         )
         return [instance for node in nodes for instance in self.instances_of(node)]
+
+    def check_archive(self, instances: Sequence[ArchivedInstance]) -> None:
+        """Raises ConfigurationError where nothing of them is archived."""
+        if not any(each.segments for each in instances):
+            raise ConfigurationError(
+                f"{self.checkpoint.location} has no archive",
+                hint="Start the query with spark.clonos.archive.keep, as in 30 days",
+            )
 
     def instances_of(self, node: NodeId) -> list[ArchivedInstance]:
         """Of one operator."""

@@ -60,11 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print it; 1 where something cannot be repeated."""
     query = ArchivedQuery(arguments.checkpoint)
     instances = query.instances(arguments.operator)
-    if not any(each.segments for each in instances):
-        raise ConfigurationError(
-            f"{query.checkpoint.location} has no archive",
-            hint="Start the query with spark.clonos.archive.keep, as in 30 days",
-        )
+    query.check_archive(instances)
     if arguments.what == "list":
         said = [_listed(each) for each in instances]
         print(json.dumps(said, indent=1) if arguments.json else "\n".join(table(_HEAD, map(_row, said))))

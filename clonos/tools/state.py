@@ -5,15 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 from clonos.archive.explain import as_json
-from clonos.archive.reading import LAST, ArchivedInstance, ArchivedQuery, desk_for, epoch_at
-from clonos.errors import StateError
-from clonos.protocol.archive.episode import Lacking
-from clonos.protocol.ids import Epoch
-from clonos.values.readable import key_said
+from clonos.archive.reading import ArchivedQuery, epoch_at
+from clonos.archive.states import states_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,10 +35,12 @@ def run(arguments: argparse.Namespace) -> int:
     query.load_programs()
     wanted = _key(arguments.key)
     found = False
-    for instance in query.instances(arguments.operator):
+    instances = query.instances(arguments.operator)
+    query.check_archive(instances)
+    for instance in instances:
         if not instance.segments:
             continue  # it has never run while there was an archive
-        for key, value in _states(instance, epoch_at(instance, arguments.at)):
+        for key, value in states_of(instance, epoch_at(instance, arguments.at)):
             if wanted is None or list(key)[: len(wanted)] == wanted:
                 print(_line(key, value, in_json=arguments.json))
                 found = True
@@ -60,19 +58,6 @@ def _key(text: str | None) -> list[Any] | None:
     except ValueError:
         found = text
     return found if isinstance(found, list) else [found]
-
-
-def _states(instance: ArchivedInstance, epoch: Epoch) -> Iterator[tuple[Any, Any]]:
-    with desk_for(instance) as desk:
-        for found in instance.repeated(epoch, desk, number=LAST):
-            if isinstance(found, Lacking):
-                raise StateError(
-                    f"the state of {instance} at the end of epoch {epoch} cannot be had: {found.why}",
-                    hint="`clonos archive verify` says of every epoch whether it can be repeated",
-                )
-        for data, value in desk.states():
-            said = key_said(data)
-            yield said if isinstance(said, tuple) else (said,), value
 
 
 def _line(key: Any, value: Any, *, in_json: bool) -> str:

@@ -131,6 +131,13 @@ def over_all(place: Place, record_of: dict[str, int], shown: dict[str, dict[str,
         assert all(shown[row["row"]]["n"] == shown[row["input"]]["n"] for row in found) and len(found) == len(
             pairs
         )
+    states = clonos.state_at(
+        place.spark, str(place.checkpoint), "twice", at=max(row["epoch"] for row in found)
+    )
+    kept = {json.loads(row["key"])[0]: json.loads(row["state"]) for row in states.collect()}
+    assert kept == {f"k{at}": {"seen": RECORDS // 5} for at in range(5)}
+    with pytest.raises(ConfigurationError, match="does not have epoch 999"):
+        clonos.state_at(place.spark, str(place.checkpoint), "twice", at="999")
     first = clonos.lineage(place.spark, str(place.checkpoint), of="even", to="sources", upto=0).collect()
     assert {row["epoch"] for row in first} == {0}
     with pytest.raises(ConfigurationError, match="no row of 'even' goes into one of 'mirror'"):

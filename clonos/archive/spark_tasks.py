@@ -1,0 +1,78 @@
+"""Questions to an archive as jobs of Spark's: each instance is repeated by a task of its own."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from clonos.archive.reading import ArchivedInstance, ArchivedQuery, epochs_between
+from clonos.protocol.ids import Epoch, Origin
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_TASKS: Final = "checkpoint string, node int, instance int, since long, upto long, modules array<string>"
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Epochs of an instance, from one to another."""
+
+    instance: ArchivedInstance
+    since: Epoch
+    upto: Epoch
+
+
+Answer = Callable[[ArchivedQuery, Span], Iterator[pa.RecordBatch]]
+"""What a task says of its instance. It is a function of a module."""
+
+
+def spans(
+    query: ArchivedQuery,
+    instances: list[ArchivedInstance],
+    since: Epoch | str | None,
+    upto: Epoch | str | None,
+) -> list[Span]:
+    """The epochs of instances between two, each a number or a time (ISO 8601), or left open. Raises ConfigurationError
+    where the archive does not have them, or there is none."""
+    query.check_archive(instances)
+    found = []
+    for instance in instances:
+        between = epochs_between(instance, _text(since), _text(upto)) if instance.segments else None
+        if between is not None and between[0] <= between[1]:
+            found.append(Span(instance, *between))
+    return found
+
+
+def _text(at: Epoch | str | None) -> str | None:
+    return None if at is None else str(at)
+
+
+def asked_of(
+    spark: SparkSession, query: ArchivedQuery, asked: list[Span], answer: Answer, schema: str
+) -> DataFrame:
+    """What is answered of these instances, with columns of this schema, when the DataFrame is run."""
+    # Functions are pickled by the names of their modules: what this process can import, a task can.
+    modules = [os.path.abspath(entry or ".") for entry in sys.path]
+    tasks = [
+        (query.checkpoint.location, *span.instance.origin, span.since, span.upto, modules) for span in asked
+    ]
+    partitions = spark.sparkContext.parallelize(tasks, max(1, len(tasks)))
+    return spark.createDataFrame(partitions, _TASKS).mapInArrow(partial(_answered, answer), schema)
+
+
+def _answered(answer: Answer, tasks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in tasks:
+        for task in batch.to_pylist():
+            sys.path += [each for each in task["modules"] if each not in sys.path and os.path.exists(each)]
+            query = ArchivedQuery(task["checkpoint"])
+            query.load_programs()
+            instance = query.instance(Origin.of(task["node"], task["instance"]))
+            assert instance is not None
+            yield from answer(query, Span(instance, Epoch(task["since"]), Epoch(task["upto"])))

@@ -1,0 +1,65 @@
+"""Keyed state of the past as a DataFrame, found by Spark's tasks out of the archive."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from clonos.archive.explain import as_json
+from clonos.archive.reading import ArchivedQuery, epoch_at
+from clonos.archive.spark_tasks import Span, asked_of
+from clonos.archive.states import states_of
+from clonos.protocol.ids import Epoch
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_STATES: Final = "operator string, instance int, epoch long, key string, state string"
+_SCHEMA: Final = pa.schema(
+    [
+        ("operator", pa.string()),
+        ("instance", pa.int32()),
+        ("epoch", pa.int64()),
+        ("key", pa.string()),
+        ("state", pa.string()),
+    ]
+)
+_AT_ONCE: Final = 1_000
+"""Lines of a batch that a task gives to Spark."""
+
+
+def state_at(spark: SparkSession, checkpoint: str, operator: str, at: Epoch | str) -> DataFrame:
+    """The keyed state of an operator as it was at the end of an epoch, or of the last one that had ended at a time (ISO
+    8601; UTC unless it says where), out of a query's archive, as a batch DataFrame: a line for each key. Each instance
+    is repeated by a task of its own, when the DataFrame is run.
+
+    Columns: `operator`, `instance`, `epoch`; `key`, a JSON list of its columns; `state`, as JSON (`from_json` makes
+    columns of it; what JSON does not have is there as Python writes it).
+
+    Raises ConfigurationError where there is no such operator, no such epoch, or no archive, and CheckpointMismatch
+    where there is no causal query. A task that finds something lacking raises StateError.
+    """
+    query = ArchivedQuery(checkpoint)
+    instances = query.instances(operator)
+    query.check_archive(instances)
+    epochs = [(each, epoch_at(each, str(at))) for each in instances if each.segments]
+    return asked_of(spark, query, [Span(each, epoch, epoch) for each, epoch in epochs], _states, _STATES)
+
+
+def _states(query: ArchivedQuery, span: Span) -> Iterator[pa.RecordBatch]:
+    head = {"operator": span.instance.operator, "instance": span.instance.origin.instance, "epoch": span.upto}
+    rows: list[dict[str, Any]] = []
+    for key, state in states_of(span.instance, span.upto):
+        rows.append({**head, "key": _as_text(list(key)), "state": _as_text(state)})
+        if len(rows) == _AT_ONCE:
+            yield pa.RecordBatch.from_pylist(rows, schema=_SCHEMA)
+            rows = []
+    if rows:
+        yield pa.RecordBatch.from_pylist(rows, schema=_SCHEMA)
+
+
+def _as_text(value: Any) -> str:
+    return json.dumps(as_json(value), default=repr)
