@@ -11,6 +11,7 @@ from typing import Any
 import decisions
 import pyarrow as pa
 import pytest
+from modes import mostly
 from streams import Place
 
 import clonos
@@ -46,7 +47,7 @@ def write(place: Place, numbers: range) -> None:
     place.write({"k": f"k{n % 4}", "n": n} for n in numbers)
 
 
-@pytest.mark.parametrize("mode", ["microbatch", "realtime"])
+@pytest.mark.parametrize("mode", mostly("microbatch"))
 def test_what_is_exported_is_tried_again(
     place: Place, tmp_path: Path, mode: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from modes import mostly
 from streams import Place
 
 import clonos
@@ -87,7 +88,7 @@ def told(
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
-@pytest.mark.parametrize("mode", ["microbatch", "realtime"])
+@pytest.mark.parametrize("mode", mostly("realtime"))
 def test_rows_are_of_the_records_whose_number_they_carry(
     place: Place, capsys: pytest.CaptureFixture[str], mode: str
 ) -> None:
