@@ -78,6 +78,16 @@ COMMANDS = (
 )
 
 
+_REPEATING = frozenset({"archive", "explain", "lineage", "export", "replay", "state"})
+"""Run users' functions again as replicas did."""
+
+
+def _fix_hash_seed() -> None:
+    """Replicas have one, so that what iterates over a set of strings does so alike in all of them."""
+    if sys.flags.hash_randomization and os.environ.get("PYTHONHASHSEED") != "0":
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, "PYTHONHASHSEED": "0"})
+
+
 def build_parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     """The parser for these arguments: every subcommand by name, the chosen one with its own options."""
     parser = argparse.ArgumentParser(
@@ -114,6 +124,8 @@ def _imported(command: Command) -> ModuleType:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     given = sys.argv[1:] if arguments is None else list(arguments)
+    if arguments is None and given and given[0] in _REPEATING:
+        _fix_hash_seed()
     try:
         parsed = build_parser(given).parse_args(given)
         code: int = parsed.run(parsed)

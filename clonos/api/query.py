@@ -8,6 +8,7 @@ the end of the Spark session under it.
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import threading
 import time
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from clonos.api.query_error import as_sparks_own
 from clonos.api.query_progress import QueryProgress
-from clonos.errors import ClonosError, Fenced, QueryDefinitionError
+from clonos.errors import ClonosError, Fenced, QueryDefinitionError, StateError
 from clonos.protocol.recovery.on_gap import OnGap
 from clonos.protocol.roles.restart_policy import Failure, QueryFailed, Restart, RestartPolicy
 from clonos.spark.coordinator import Coordinator
@@ -360,16 +361,22 @@ class CausalQuery:
 
         `row` is its id as its sink shows it (`clonos_id`). Of each call at most so many `inputs` are explained
         themselves, and operators up to `depth` away. What cannot be had is said as `lacking`: of the epoch that is
-        running, too, which has to end first. The functions are run again in this process.
+        running, too, which has to end first. The functions are run again in a process of its own; values that JSON does
+        not have are text.
 
-        Raises ConfigurationError where this is no row's id.
+        Raises ConfigurationError where this is no row's id, and StateError where there is no answer.
         """
-        from clonos.archive.explain import RowId, explain
-        from clonos.archive.reading import ArchivedQuery
+        from clonos.archive.asking import ask
+        from clonos.archive.explain import RowId
 
-        query = ArchivedQuery(self._coordinator.location)
-        query.load_programs()
-        return explain(query, RowId.parse(row, query.id), inputs=inputs, depth=depth, is_quiet=False)
+        RowId.parse(row, self._coordinator.query)
+        limits = [f"--inputs={inputs}", f"--depth={depth}"]
+        answer = ask(["explain", *limits, "--json", "--", self._coordinator.location, row])
+        try:
+            said: dict[str, Any] = json.loads(answer.text)
+        except ValueError:
+            raise StateError(f"row {row} cannot be explained: {answer.complaint}") from None
+        return said
 
     def wait_for_epoch(self, epoch: int, timeout: float) -> bool:
         """Wait until Spark has committed an epoch; whether it has."""

@@ -9,10 +9,11 @@ from clonos.archive.reading import ArchivedInstance, ArchivedQuery, desk_for
 from clonos.archive.tracing import RowIsMade, TracedCall, Watcher
 from clonos.errors import StateError
 from clonos.protocol.archive.episode import Lacking
-from clonos.protocol.archive.lineage import Derivation
+from clonos.protocol.archive.lineage import Derivation, given_as
 from clonos.protocol.frontier import numbers_of
 from clonos.protocol.ids import Epoch, NodeId, Origin, OutputNumber, RecordId, channel_origin, epoch_after
 from clonos.protocol.recovery.causal.determinant import Step
+from clonos.protocol.side_output import output_of
 from clonos.wire.block import parse_block
 from clonos_standby.cluster.spec import NodeSpec
 
@@ -27,15 +28,15 @@ class CallWatcher(Watcher):
         super().__init__()
         self._tells = tells
         self._since = since
-        self._epoch: Epoch
+        self.epoch = since  # that is repeated
 
     def begins(self, epoch: Epoch, node: NodeSpec) -> None:
         """An epoch is about to be repeated."""
-        self._epoch = epoch
+        self.epoch = epoch
         self.is_on = epoch >= self._since
 
     def ended(self, call: TracedCall) -> None:
-        self._tells(self._epoch, call)
+        self._tells(self.epoch, call)
 
 
 class _MakingWatcher(Watcher):
@@ -108,7 +109,8 @@ class ArchivedDerivations:
 def derivation(instance: ArchivedInstance, epoch: Epoch, call: TracedCall) -> Derivation:
     """What a call says of where its rows are from."""
     inputs = tuple(RecordId(each.channel, each.position) for each in call.inputs)
-    return Derivation(instance.origin, epoch, call.form, call.first, len(call.outputs), inputs)
+    forms = given_as(list(map(output_of, call.outputs)))
+    return Derivation(instance.origin, epoch, call.form, call.first, len(call.outputs), inputs, forms)
 
 
 def lacking(instance: ArchivedInstance, what: str, why: str) -> StateError:
@@ -179,6 +181,10 @@ def _given(instance: ArchivedInstance, epoch: Epoch, records: set[RecordId]) -> 
     """The calls that were given records, which came in an epoch, and gave rows."""
     left, waits = set(records), True
     while left and waits:
+        if not instance.has_ended(epoch):
+            raise lacking(
+                instance, f"what became of a record that waited for epoch {epoch}", "it has not ended"
+            )
         found: list[Derivation] = []
 
         def tells(at: Epoch, call: TracedCall, found: list[Derivation] = found) -> None:

@@ -7,8 +7,10 @@ before it (`desk`).
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any, Final
 
 from clonos.archive.desk import Desk
@@ -17,6 +19,7 @@ from clonos.archive.tracing import Asked, RowIsMade, TracedCall, Tracer
 from clonos.errors import ClonosError, ConfigurationError, StateError
 from clonos.protocol.archive.episode import Lacking
 from clonos.protocol.ids import Epoch, InstanceId, NodeId, Origin, OutputNumber, RecordId, channel_origin
+from clonos.values.canonical_text import canonical
 from clonos.values.readable import key_said, moment
 
 _ID: Final = re.compile(
@@ -61,12 +64,9 @@ class RowId:
         return f"{self.origin.node}-{self.origin.instance}-{self.number}"
 
 
-def explain(
-    query: ArchivedQuery, row: RowId, *, inputs: int = 10, depth: int = 64, is_quiet: bool = True
-) -> dict[str, Any]:
+def explain(query: ArchivedQuery, row: RowId, *, inputs: int = 10, depth: int = 64) -> dict[str, Any]:
     """The row as a document; what cannot be had is said as `lacking`. Of each call at most so many `inputs` are
-    explained themselves, and operators up to `depth` away. What functions print goes to the standard error of the
-    process, if it `is_quiet`: the standard output is the caller's."""
+    explained themselves, and operators up to `depth` away."""
     instance = query.instance(row.origin)
     if instance is None:
         return {"id": str(row), "lacking": f"the query has no operator's instance {row.origin}"}
@@ -80,10 +80,10 @@ def explain(
         return {**said, "lacking": epoch.why}
     said["epoch"] = epoch
     tracer = Tracer(row.number)
-    tracer.speaks = not is_quiet
     lacking, shown = _repeat(instance, epoch, tracer)
     if lacking is not None or tracer.found is None:
-        return {**said, "lacking": lacking or f"nothing of epoch {epoch} made a row with this number"}
+        why = lacking or f"nothing of epoch {epoch} made a row with this number"
+        return {**said, "lacking": str(why), **({"has_raised": True} if isinstance(why, _Raised) else {})}
     call = tracer.found
     said |= {
         "row": shown,
@@ -102,7 +102,7 @@ def explain(
             made = RowId.of(RecordId(record.channel, record.position))
             one["id"] = str(made)
             if number < inputs and depth > 1:
-                one["made_by"] = explain(query, made, inputs=inputs, depth=depth - 1, is_quiet=is_quiet)
+                one["made_by"] = explain(query, made, inputs=inputs, depth=depth - 1)
         said["inputs"].append(one)
     return said
 
@@ -122,6 +122,10 @@ def made_by(query: ArchivedQuery, row: RowId) -> tuple[ArchivedInstance, Epoch, 
     return instance, epoch, tracer.found
 
 
+class _Raised(str):
+    """Why a row is not made, in words of the user's function."""
+
+
 def _repeat(instance: ArchivedInstance, epoch: Epoch, tracer: Tracer) -> tuple[str | None, dict[str, Any]]:
     """Up to the row: why it is not made, or the row as its readers got it; neither where nothing made it."""
     with desk_for(instance, tracer) as desk:
@@ -132,7 +136,7 @@ def _repeat(instance: ArchivedInstance, epoch: Epoch, tracer: Tracer) -> tuple[s
         except RowIsMade:
             """That is far enough."""
         except ClonosError as error:
-            return f"{type(error).__name__}: {error}", {}
+            return _Raised(f"{type(error).__name__}: {error}"), {}
         return None, _shown(desk, tracer)
 
 
@@ -186,9 +190,17 @@ def columns(row: dict[str, Any] | None) -> str:
 
 
 def as_json(value: Any) -> Any:
-    """With keys of dicts that are text, as JSON has them."""
+    """As JSON has it: structs by the names of their fields, keys of dicts, and what JSON does not have, as text."""
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return {name: as_json(each) for name, each in zip(value._fields, value, strict=True)}
     if isinstance(value, dict):
         return {key if isinstance(key, str) else repr(key): as_json(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
         return [as_json(each) for each in value]
-    return value
+    if value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and isfinite(value)):
+        return value
+    if isinstance(value, dt.date | dt.time):
+        return value.isoformat()
+    if isinstance(value, bytes | bytearray):
+        return value.hex()
+    return canonical(value) if isinstance(value, set | frozenset) else str(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -9,9 +10,9 @@ from clonos.archive.desk import Desk
 from clonos.archive.explain import RowId
 from clonos.archive.reading import ArchivedInstance, ArchivedQuery, desk_for
 from clonos.archive.recorded_answers import reading_of
-from clonos.archive.tracing import InputRecord, RowIsMade, TracedCall, Tracer
-from clonos.archive.trial import Timer, answer_of, differences, rows_of, try_again
-from clonos.errors import ClonosError, StateError
+from clonos.archive.tracing import InputRecord, Row, RowIsMade, TracedCall, Tracer
+from clonos.archive.trial import Timer, answer_of, rows_of
+from clonos.errors import ConfigurationError, StateError
 from clonos.operators.function_code import has_function
 from clonos.operators.named_object import name_of
 from clonos.operators.process import OfBoth
@@ -19,22 +20,25 @@ from clonos.operators.rows import RowEncoder
 from clonos.protocol.archive.episode import Episode, Lacking
 from clonos.protocol.ids import Epoch, OutputNumber, channel_origin
 from clonos.protocol.recovery.causal.determinant import Step
-from clonos.protocol.side_output import MAIN
 from clonos.storage.dead_letters import row_stream
 from clonos.storage.recorded_calls import RecordedCall
 from clonos_standby.cluster.spec import NodeSpec
 
 
 class _Recorder(Tracer):
-    """Looks for the call that made a row, and with which generator it began."""
+    """Looks for the call that made a row: with which generator it began and ended, and which rows the function's own
+    operator gave, before expressions behind it make others of them."""
 
     def __init__(self, number: OutputNumber) -> None:
         super().__init__(number)
         self.drawn: Any = None
+        self.drawn_after: Any = None
+        self.given: list[Row] = []
+        self.reading: int | None = None  # of the clock, in the last step
         self.node: NodeSpec
         self._desk: Desk
         self._drawn: Any = None
-        self.reading: int | None = None  # of the clock, in the last step
+        self._given: list[Row] = []
 
     def step_begins(self, step: Step) -> None:
         super().step_begins(step)
@@ -48,15 +52,32 @@ class _Recorder(Tracer):
         self._drawn = self._desk.services.random.getstate()
         return super().begin(form)
 
+    def runs(self, call: TracedCall, operator: Any, run: Callable[[], list[Row]]) -> list[Row]:
+        inner = has_function(operator)
+        if inner is None:
+            return run()
+        bundle = inner.bundle
+
+        def watched(keys: list[Row], rows: list[Row]) -> list[Row]:
+            self._given = bundle(keys, rows)
+            return self._given
+
+        inner.bundle = watched
+        try:
+            return run()
+        finally:
+            del inner.bundle
+
     def ended(self, call: TracedCall) -> None:
         super().ended(call)
         if self.found is call:
-            self.drawn = self._drawn
+            self.drawn, self.drawn_after = self._drawn, self._desk.services.random.getstate()
+            self.given = self._given
 
 
 def recorded_call(query: ArchivedQuery, row: RowId, *, function: str = "") -> RecordedCall:
-    """The call that made a row. `function` is its name, where it cannot be told. Raises StateError where it cannot be
-    had, or cannot be tried by itself."""
+    """The call that made a row. `function` is its name, where another one is to be tried than it has. Raises
+    StateError where it cannot be had, ConfigurationError where its function has no name."""
     instance = query.instance(row.origin)
     if instance is None:
         raise StateError(f"the query has no operator's instance {row.origin}")
@@ -74,24 +95,14 @@ def recorded_call(query: ArchivedQuery, row: RowId, *, function: str = "") -> Re
             hint="`clonos explain` shows what it was made of",
         )
     ((given,), (key,)) = found.inputs, found.keys
-    node = recorder.node
-    fn = _function(node, given)
-    call = _call(query, row, episode, recorder, key, given)
-    call = replace(call, function=function or name_of(fn))
-    try:
-        said = try_again(call, fn)
-    except ClonosError as error:
-        raise StateError(f"the call that made row {row} cannot be tried by itself: {error}") from error
-    if set(node.outputs) == {MAIN, *node.side_outputs}:  # nothing else is derived of its rows
-        call = replace(call, outputs=rows_of(call, found.outputs))
-    else:
-        call = replace(call, outputs=said.outputs)
-    if wrong := differences(call, said):
-        raise StateError(
-            f"the call that made row {row} says something else when it is tried by itself: {'; '.join(wrong)}",
-            hint="What it depends on is neither in its record, nor in its state, nor in what it asked ctx for",
+    function = function or name_of(_function(recorder.node, given))
+    if not function:
+        raise ConfigurationError(
+            f"the function of {instance.operator!r} has no name by which a test could import it",
+            hint="Put it into a module, and name it with --function module:name",
         )
-    return call
+    call = _call(query, row, episode, recorder, key, given)
+    return replace(call, function=function, outputs=rows_of(call, recorder.given))
 
 
 def _repeat(instance: ArchivedInstance, epoch: Epoch, recorder: _Recorder, row: RowId) -> None:
@@ -133,6 +144,7 @@ def _call(
     node, found = recorder.node, recorder.found
     assert found is not None and node.operator is not None and node.output is not None
     schema = node.right.schema if node.right is not None and _is_right(node, given) else node.input
+    asked = {(one.kind, one.what) for one in found.asked}
     timers: list[Timer] = [
         (is_set, timer[0], timer[2], event)
         for is_set, timer, event in (one.identity for one in found.asked if one.kind == "timer")
@@ -155,7 +167,8 @@ def _call(
         after=found.after,
         watermark=found.watermark,
         random=recorder.drawn,
-        clock=recorder.reading,
+        random_after=recorder.drawn_after,
+        clock=recorder.reading if ("clock", "of the bundle") in asked else None,
         instants=[one.given for one in found.asked if (one.kind, one.what) == ("clock", "exact")],
         answers=[answer_of(one) for one in found.asked if one.kind in ("call", "effect")],
         timers=timers,

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal
+from math import isnan
 from typing import Any
 
 from clonos.archive.desk import Desk
+from clonos.archive.explain import as_json
 from clonos.archive.tracing import TracedCall, Watcher
 from clonos.errors import ConfigurationError
 from clonos.protocol.ids import Epoch, OutputNumber
+from clonos.protocol.side_output import OutputName
 from clonos_standby.cluster.spec import NodeSpec
 
 
@@ -18,6 +22,7 @@ from clonos_standby.cluster.spec import NodeSpec
 class FoundRow:
     number: OutputNumber
     epoch: Epoch
+    output: OutputName
     row: dict[str, Any]
 
 
@@ -46,9 +51,9 @@ class Finder(Watcher):
             )
 
     def ended(self, call: TracedCall) -> None:
-        for at, (_, columns) in enumerate(self._desk.shown(call.outputs)):
+        for at, (output, columns) in enumerate(self._desk.shown(call.outputs)):
             if all(_is_one_of(columns.get(name), values) for name, values in self._wanted.items()):
-                self._tells(FoundRow(OutputNumber(call.first + at), self._epoch, columns))
+                self._tells(FoundRow(OutputNumber(call.first + at), self._epoch, output, columns))
 
 
 def _values(text: str) -> tuple[Any, ...]:
@@ -60,6 +65,12 @@ def _values(text: str) -> tuple[Any, ...]:
 
 
 def _is_one_of(value: Any, wanted: tuple[Any, ...]) -> bool:
+    text, *values = wanted
     if isinstance(value, bool):
-        return any(value is each for each in wanted)
-    return value in wanted or str(value) in wanted  # a date, a decimal
+        return any(value is each for each in values)
+    if isinstance(value, float) and isnan(value):
+        return str(text).casefold() == "nan"
+    if isinstance(value, Decimal):
+        return bool(values) and isinstance(values[0], int | float) and value == Decimal(text)
+    shown = as_json(value)
+    return bool(value in wanted or text in (str(value), shown) or shown in values)

@@ -2,34 +2,43 @@
 
 from __future__ import annotations
 
+import logging
 from array import array
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING, Final
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from clonos.archive.derivations import CallWatcher, lacking
 from clonos.archive.explain import RowId
-from clonos.archive.reading import ArchivedInstance, ArchivedQuery, desk_for
-from clonos.archive.spark_tasks import Span, asked_of, spans
+from clonos.archive.reading import ArchivedInstance, ArchivedQuery, desk_for, epochs_between
+from clonos.archive.spark_tasks import Span, asked_of
 from clonos.archive.tracing import TracedCall
 from clonos.errors import ConfigurationError
 from clonos.protocol.archive.episode import Lacking
-from clonos.protocol.ids import FIRST_EPOCH, Epoch, NodeId, OutputNumber, RecordId, channel_origin
+from clonos.protocol.archive.lineage import given_as, leads_to
+from clonos.protocol.ids import Epoch, NodeId, OutputNumber, RecordId
+from clonos.protocol.side_output import output_of
 from clonos.protocol.topology import NodeKind
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+LOG = logging.getLogger("clonos")
 SOURCES: Final = "sources"
 _EDGES: Final = (
-    "row string, operator string, instance int, epoch long, made_by string, input string, input_operator string, "
-    "input_source string, input_position long"
+    "row string, given_as string, operator string, instance int, epoch long, made_by string, input string, "
+    "input_operator string, input_source string, input_position long"
 )
-_ROW: Final = ("row", "operator", "instance", "epoch", "made_by")
+_ROW: Final = ("row", "given_as", "operator", "instance", "epoch", "made_by")
 _INPUT: Final = ("input", "input_operator", "input_source", "input_position")
-_INPUT_TYPES: Final = (pa.string(), pa.string(), pa.string(), pa.int64())
+_TYPES: Final = (
+    *(pa.string(), pa.string(), pa.string(), pa.int32(), pa.int64(), pa.string()),
+    *(pa.string(), pa.string(), pa.string(), pa.int64()),
+)
 _NONE: Final = -1
 _AT_ONCE: Final = 10_000
 """Lines of a batch that a task gives to Spark."""
@@ -50,81 +59,138 @@ def lineage(
     Without `to`, a line for each row of the operator `of` (of every operator, if it is left out) and each record that
     the call was given which made it; one without input for a row that a timer made, or the end of an epoch. With `to`
     and `of`, a line for each row of `of` and each row of the operator `to`, or, with `to="sources"`, each record of a
-    source, that it was made of over all operators in between. `since` and `upto` bound the epochs of `of`'s rows:
-    numbers of epochs, or times (ISO 8601); all that can be repeated unless said.
+    source, that it was made of over all operators in between; and one without input, where a timer made it, or what it
+    is made of. `since` and `upto` bound the epochs: numbers, or times (ISO 8601). Unless said, they are those that all
+    operators have which are asked about; a warning says where some have more.
 
-    Columns: `row`, its id as sinks show it; `operator`, `instance` and `epoch` that made it; `made_by`, record, bundle,
-    timer, or end of the epoch; `input`, the record's id; `input_operator`, or `input_source` and `input_position`.
+    Columns: `row`, its id; `given_as`, its id as the function gave it, where `select`, `where` or `withColumn` behind
+    the operator made another form of it, with an id of its own; `operator`, `instance` and `epoch` that made it;
+    `made_by`, record, bundle, timer, or end of the epoch; `input`, the record's id; `input_operator`, or `input_source`
+    and `input_position`.
 
     Raises ConfigurationError where there is no such operator, or no archive, and CheckpointMismatch where there is no
     causal query. A task that finds something lacking raises StateError.
     """
     query = ArchivedQuery(checkpoint)
     if to is None:
-        return asked_of(spark, query, spans(query, query.instances(of), since, upto), _edges, _EDGES)
+        nodes = query.operators if of is None else [query.node(of)]
+        asked = _Asked.of(query, nodes, since, upto)
+        spans = [span for node in nodes for span in asked.spans(node)]
+        return asked_of(spark, query, spans, _edges, _EDGES)
     if of is None:
         raise ConfigurationError("with `to`, rows of one operator are followed", hint="Name it: of='total'")
     start, end = query.node(of), None if to == SOURCES else query.node(to)
-    if end is not None and not _reaches(query, start, end):
-        raise ConfigurationError(f"no row of {to!r} goes into one of {of!r}", hint="Turn them round")
-    begin = _first(query, start, end) if since is None else since
-    return _closure(spark, query, start, spans(query, query.instances(of), begin, upto), end)
+    if end is not None and not leads_to(query.program, end, start):
+        raise ConfigurationError(
+            f"no row of {to!r} goes into one of {of!r}",
+            hint="`of` is the operator behind, `to` the one in front of it",
+        )
+    asked = _Asked.of(query, _all_on_the_way(query, start, end), since, upto)
+    return _closure(spark, asked, start, end)
 
 
-def _reaches(query: ArchivedQuery, node: int, end: int) -> bool:
-    return any(each == end or _reaches(query, each, end) for each in query.program.node(node).upstream)
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """Which operators are asked about, over which epochs."""
+
+    query: ArchivedQuery
+    since: Epoch
+    upto: Epoch
+
+    @classmethod
+    def of(
+        cls, query: ArchivedQuery, nodes: list[NodeId], since: Epoch | str | None, upto: Epoch | str | None
+    ) -> _Asked:
+        """The epochs that all their instances have, and are asked for. Raises ConfigurationError where an instance does
+        not have them; what is left out since nothing was asked for is said."""
+        instances = [each for node in nodes for each in query.instances_of(node)]
+        query.check_archive(instances)
+        for each in instances:
+            if not each.segments or each.last_ended is None:
+                raise ConfigurationError(
+                    f"nothing is archived of {each} that has ended, and something of other instances is",
+                    hint="`clonos archive list` shows what there is",
+                )
+        begin, end = max(each.first for each in instances), min(_last_ended(each) for each in instances)
+        found = [epochs_between(each, _text(since), _text(upto)) for each in instances]
+        if since is not None:
+            begin = min(each[0] for each in found if each is not None)
+        if upto is not None:
+            end = max(each[1] for each in found if each is not None)
+        for each in instances:
+            if (since is None and min(each.epochs) < begin) or (upto is None and _last_ended(each) > end):
+                LOG.warning(
+                    "lineage is of epochs %d to %d, which all operators have that are asked about; of %s there are "
+                    "epochs %d to %d. `clonos archive verify` says what is missing of others",
+                    *(begin, end, each, min(each.epochs), _last_ended(each)),
+                )
+                break
+            if begin <= end and (each.first > begin or _last_ended(each) < end):
+                raise ConfigurationError(
+                    f"epochs {begin} to {end} of {each} cannot be repeated: it has {each.first} to {_last_ended(each)}",
+                    hint="Ask for those with since= and upto=. `clonos archive verify` says what is missing",
+                )
+        return cls(query, begin, end)
+
+    def spans(self, node: NodeId) -> list[Span]:
+        instances = self.query.instances_of(node) if self.since <= self.upto else ()
+        return [Span(each, self.since, self.upto) for each in instances]
+
+
+def _text(at: Epoch | str | None) -> str | None:
+    return None if at is None else str(at)
+
+
+def _last_ended(instance: ArchivedInstance) -> Epoch:
+    found = instance.last_ended
+    assert found is not None
+    return found
 
 
 def _way(query: ArchivedQuery, node: NodeId, end: NodeId | None) -> Iterator[NodeId]:
     """The operators before one whose rows go into its, up to the end."""
     for number in query.program.node(node).upstream:
         before = NodeId(number)
-        is_on_it = before != end and (end is None or _reaches(query, before, end))
+        is_on_it = before != end and (end is None or leads_to(query.program, end, before))
         if is_on_it and query.program.node(before).kind is NodeKind.OPERATOR:
             yield before
 
 
-def _first(query: ArchivedQuery, node: NodeId, end: NodeId | None) -> Epoch:
-    """The first epoch that all instances on the way can repeat."""
-    own = [each.first for each in query.instances_of(node) if each.segments]
-    return max(
-        [*own, *(_first(query, before, end) for before in _way(query, node, end))], default=FIRST_EPOCH
-    )
+def _all_on_the_way(query: ArchivedQuery, node: NodeId, end: NodeId | None) -> list[NodeId]:
+    found = {node}
+    for before in _way(query, node, end):
+        found.update(_all_on_the_way(query, before, end))
+    return sorted(found)
 
 
-def _before(query: ArchivedQuery, node: NodeId, behind: list[Span]) -> list[Span]:
-    """The epochs of an operator in which what those behind it were given was made: the same ones, and one before, which
-    may have left records to them. Raises ConfigurationError where the archive does not have them."""
-    since, upto = min(span.since for span in behind), max(span.upto for span in behind)
-    found = []
-    for instance in query.instances_of(node):
-        epochs = [each for each in instance.epochs if since - 1 <= each <= upto and each >= instance.first]
-        if not epochs or min(epochs) > since or max(epochs) < upto:
-            raise ConfigurationError(
-                f"rows of epochs {since} to {upto} are made of rows of {instance}, of which the archive has "
-                f"{f'epochs {min(epochs)} to {max(epochs)}' if epochs else 'none of these'}",
-                hint="Ask for epochs with since= and upto= of which it has all. `clonos archive list` shows which",
-            )
-        found.append(Span(instance, min(epochs), max(epochs)))
-    return found
-
-
-def _closure(
-    spark: SparkSession, query: ArchivedQuery, node: NodeId, asked: list[Span], end: NodeId | None
-) -> DataFrame:
-    """Rows of an operator by what they were made of at the end of the way."""
+def _closure(spark: SparkSession, asked: _Asked, node: NodeId, end: NodeId | None) -> DataFrame:
+    """Rows of an operator by what they were made of at the end of the way, or by nothing, where a timer made them, or
+    what they are made of. A row of which the way is not all there is an error when the DataFrame is run."""
     from pyspark.sql import functions as F
 
-    edges = asked_of(spark, query, asked, _edges, _EDGES)
+    query = asked.query
+    edges = asked_of(spark, query, asked.spans(node), _edges, _EDGES)
     is_end = F.col("input_source").isNotNull()
     if end is not None:
         is_end = F.col("input_operator") == query.program.node(end).name
-    parts = [edges.where(is_end)]
-    for before in _way(query, node, end) if asked else ():
-        further = _closure(spark, query, before, _before(query, before, asked), end)
+    parts = [edges.where(is_end | F.col("input").isNull())]
+    for before in _way(query, node, end):
+        name = query.program.node(before).name
+        further = _closure(spark, asked, before, end)
         named = [F.col("row").alias("_row"), *(F.col(each).alias(f"_{each}") for each in _INPUT)]
-        joined = edges.join(further.select(*named), F.col("input") == F.col("_row"))
-        parts.append(joined.select(*_ROW, *(F.col(f"_{each}").alias(each) for each in _INPUT)))
+        joined = edges.where(F.col("input_operator") == name).join(
+            further.select(*named), F.col("input") == F.col("_row"), "left"
+        )
+        lost = F.concat(
+            F.lit("row "),
+            F.col("row"),
+            F.lit(" is made of row "),
+            F.col("input"),
+            F.lit(f" of {name!r}, which is of an epoch before since=, or not in the archive"),
+        )
+        found = F.when(F.col("_row").isNull(), F.raise_error(lost)).otherwise(F.col("_input"))
+        ends = [F.col(f"_{each}").alias(each) for each in _INPUT[1:]]
+        parts.append(joined.select(*_ROW, found.alias("input"), *ends))
     return reduce(lambda a, b: a.unionByName(b), parts).distinct()
 
 
@@ -138,12 +204,14 @@ def _edges(query: ArchivedQuery, span: Span) -> Iterator[pa.RecordBatch]:
     with desk_for(span.instance, watcher) as desk:
         for found in span.instance.repeated(span.upto, desk, since=span.since, begins=watcher.begins):
             if isinstance(found, Lacking):
-                raise lacking(span.instance, "lineage", found.why)
+                behind = span.instance.first_behind(watcher.epoch, span.upto)
+                again = "" if behind is None else f". From since={behind} on all is there again"
+                raise lacking(span.instance, "lineage", found.why + again)
             yield from edges.taken()
 
 
 class _Edges:
-    """Of one epoch, until it has been repeated: a few numbers of each."""
+    """Of one epoch, until it has been repeated: of each call its rows and its records, of which each goes with each."""
 
     def __init__(self, query: ArchivedQuery, instance: ArchivedInstance) -> None:
         self._query = query
@@ -153,49 +221,56 @@ class _Edges:
         self._clear()
 
     def _clear(self) -> None:
-        self._numbers, self._form, self._channels, self._positions = (array("q") for _ in range(4))
+        # By call: what sort it is, its first row, how many rows and records it has; and of those of all calls.
+        self._form, self._first, self._rows, self._records = (array("q") for _ in range(4))
+        self._given_as, self._channels, self._positions = (array("q") for _ in range(3))
 
     def add(self, epoch: Epoch, call: TracedCall) -> None:
-        """Of a call: every row with every record."""
+        if not call.outputs:
+            return
         self._epoch = epoch
         if call.form not in self._forms:
             self._forms.append(call.form)
-        form = self._forms.index(call.form)
+        self._form.append(self._forms.index(call.form))
+        self._first.append(call.first)
+        self._rows.append(len(call.outputs))
+        self._given_as.extend(given_as(list(map(output_of, call.outputs))))
         inputs = [(one.channel, one.position) for one in call.inputs] or [(_NONE, _NONE)]
-        for number in range(call.first, call.first + len(call.outputs)):
-            for channel, position in inputs:
-                self._numbers.append(number)
-                self._form.append(form)
-                self._channels.append(channel)
-                self._positions.append(position)
+        self._records.append(len(inputs))
+        self._channels.extend(channel for channel, _ in inputs)
+        self._positions.extend(position for _, position in inputs)
 
     def taken(self) -> Iterator[pa.RecordBatch]:
         """What there is, as Spark is given it."""
-        for begin in range(0, len(self._numbers), _AT_ONCE):
-            yield self._batch(range(begin, min(begin + _AT_ONCE, len(self._numbers))))
+        lines = self._lines()
+        while held := list(islice(lines, _AT_ONCE)):
+            columns = [
+                pa.array(column, kind) for column, kind in zip(zip(*held, strict=True), _TYPES, strict=True)
+            ]
+            yield pa.RecordBatch.from_arrays(columns, names=[*_ROW, *_INPUT])
         self._clear()
 
-    def _batch(self, places: range) -> pa.RecordBatch:
-        origin, count = self._instance.origin, len(places)
-        inputs = [self._input(self._channels[at], self._positions[at]) for at in places]
-        columns = [
-            pa.array([str(RowId(origin, OutputNumber(self._numbers[at]))) for at in places]),
-            pa.repeat(self._instance.operator, count),
-            pa.repeat(pa.scalar(int(origin.instance), pa.int32()), count),
-            pa.repeat(pa.scalar(int(self._epoch), pa.int64()), count),
-            pa.array([self._forms[self._form[at]] for at in places]),
-            *(
-                pa.array(column, kind)
-                for column, kind in zip(zip(*inputs, strict=True), _INPUT_TYPES, strict=True)
-            ),
-        ]
-        return pa.RecordBatch.from_arrays(columns, names=[*_ROW, *_INPUT])
+    def _lines(self) -> Iterator[tuple[Any, ...]]:
+        origin, operator = self._instance.origin, self._instance.operator
+        row_at = record_at = 0
+        for form, first, rows, records in zip(
+            self._form, self._first, self._rows, self._records, strict=True
+        ):
+            inputs = [self._input(at) for at in range(record_at, record_at + records)]
+            for at in range(rows):
+                row = str(RowId(origin, OutputNumber(first + at)))
+                own = str(RowId(origin, OutputNumber(first + self._given_as[row_at + at])))
+                head = (row, own, operator, origin.instance, self._epoch, self._forms[form])
+                for each in inputs:
+                    yield *head, *each
+            row_at, record_at = row_at + rows, record_at + records
 
-    def _input(self, channel: int, position: int) -> tuple[str | None, str | None, str | None, int | None]:
+    def _input(self, at: int) -> tuple[str | None, str | None, str | None, int | None]:
+        channel, position = self._channels[at], self._positions[at]
         if channel == _NONE:
             return None, None, None, None
-        record = RecordId(channel, position)
-        sender = self._query.instance(channel_origin(channel))
+        record = RowId.of(RecordId(channel, position))
+        sender = self._query.instance(record.origin)
         if sender is not None:
-            return str(RowId.of(record)), sender.operator, None, None
-        return str(RowId.of(record)), None, self._query.source(channel_origin(channel)), position
+            return str(record), sender.operator, None, None
+        return str(record), None, self._query.source(record.origin), position

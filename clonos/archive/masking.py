@@ -1,38 +1,92 @@
-"""Values of columns that are not to be shown, in what is explained."""
+"""Values of columns that are not to be shown, in what is explained. Names are of columns, and of fields of structs, in
+upper or lower case, as Spark has them."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from typing import Any, Final
+
+from clonos.archive.reading import ArchivedQuery
+from clonos.errors import ConfigurationError
 
 MASKED: Final = "***"
 """In the place of such a value."""
+_FIELD: Final = re.compile(r"(\w+|`[^`]*`):")
 
 
-def masked_row(row: dict[str, Any], columns: frozenset[str]) -> dict[str, Any]:
-    return {name: MASKED if name in columns else value for name, value in row.items()}
+class Mask:
+    """Of these names; none where there are none."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._given = [name.strip() for name in names if name.strip()]
+        self._names = frozenset(name.casefold() for name in self._given)
+
+    @classmethod
+    def parse(cls, text: str) -> Mask:
+        """Names with commas between them."""
+        return cls(text.split(","))
+
+    def __bool__(self) -> bool:
+        return bool(self._names)
+
+    def __str__(self) -> str:
+        return ",".join(self._given)
+
+    def check(self, query: ArchivedQuery) -> None:
+        """Raises ConfigurationError where no row of the query has such a column: it would hide nothing."""
+        known = {name.casefold() for name in _names(query)}
+        if unknown := [name for name in self._given if name.casefold() not in known]:
+            raise ConfigurationError(
+                f"no row of the query has a column {', '.join(unknown)}, so that nothing would be hidden by it",
+                hint=f"There are {', '.join(sorted(_names(query)))}",
+            )
+
+    def hides(self, name: str) -> bool:
+        return name.casefold() in self._names
+
+    def row(self, row: dict[str, Any]) -> dict[str, Any]:
+        """A row without these values."""
+        return {name: MASKED if self.hides(name) else self._value(value) for name, value in row.items()}
+
+    def _value(self, value: Any) -> Any:
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            return self.row(dict(zip(value._fields, value, strict=True)))
+        if isinstance(value, list | tuple):
+            return [self._value(each) for each in value]
+        if isinstance(value, dict):
+            return {key: self._value(each) for key, each in value.items()}
+        return value
+
+    def hide(self, said: dict[str, Any]) -> None:
+        """In place, of an explanation: columns of these names, wherever they are; and state, keys, timers, what the
+        function asked for, and why something is lacking, which may have been made of them."""
+        said["row"] = self.row(said.get("row", {}))
+        for one in said.get("state", ()):
+            one |= {"key": MASKED, "before": MASKED, "after": MASKED}
+        said["keys"] = [MASKED for _ in said.get("keys", ())]
+        for one in said.get("timers", ()):
+            one["name"] = MASKED
+        for one in said.get("asked", ()):
+            if one["kind"] not in ("clock", "draw"):
+                one |= {name: MASKED for name in ("what", "given", "raised") if name in one}
+        if "lacking" in said and said.pop("has_raised", False):
+            said["lacking"] = WITHOUT_TEXT
+        for one in said.get("inputs", ()):
+            one["row"] = self.row(one["row"])
+            if "made_by" in one:
+                self.hide(one["made_by"])
 
 
-def names_of(said: dict[str, Any]) -> set[str]:
-    """Of the columns that are shown."""
-    found = set(said.get("row", {}))
-    for one in said.get("inputs", ()):
-        found |= set(one["row"]) | names_of(one.get("made_by", {}))
+WITHOUT_TEXT: Final = (
+    "an error was raised when it was repeated, of which the text is not shown: it may have such values"
+)
+
+
+def _names(query: ArchivedQuery) -> set[str]:
+    found: set[str] = set()
+    for node in query.program.nodes:
+        for columns in (node.columns or (), *node.side_outputs.values()):
+            for column in columns:
+                found |= {column.name, *(name.strip("`") for name in _FIELD.findall(column.type))}
     return found
-
-
-def mask(said: dict[str, Any], columns: frozenset[str]) -> None:
-    """In place: columns of these names, wherever they are, and state, keys, timers and what the function asked for,
-    which may have been made of them."""
-    said["row"] = masked_row(said.get("row", {}), columns)
-    for one in said.get("state", ()):
-        one |= {"key": MASKED, "before": MASKED, "after": MASKED}
-    said["keys"] = [MASKED for _ in said.get("keys", ())]
-    for one in said.get("timers", ()):
-        one["name"] = MASKED
-    for one in said.get("asked", ()):
-        if one["kind"] not in ("clock", "draw"):
-            one |= {name: MASKED for name in ("what", "given", "raised") if name in one}
-    for one in said.get("inputs", ()):
-        one["row"] = masked_row(one["row"], columns)
-        if "made_by" in one:
-            mask(one["made_by"], columns)

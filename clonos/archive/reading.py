@@ -119,7 +119,7 @@ class ArchivedInstance:
 
     def has_ended(self, epoch: Epoch) -> bool:
         """As far as can be read."""
-        emitted = self.emitted(epoch)
+        emitted = self.emitted(epoch) if epoch in self.epochs else None
         return emitted is not None and emitted < LAST
 
     def emitted(self, epoch: Epoch) -> OutputNumber | None:
@@ -352,6 +352,10 @@ class ArchivedQuery:
                 hint=f"It has {', '.join(repr(node.name) for node in nodes)}",
             )
         return NodeId(found.number)
+
+    @property
+    def operators(self) -> list[NodeId]:
+        return [NodeId(node.number) for node in self._operators]
 
     @property
     def _operators(self) -> list[Node]:

@@ -7,7 +7,8 @@ import enum
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from clonos.archive.tracing import Asked, identity_of, said
+from clonos.archive.question import identity_of, is_same, said
+from clonos.archive.tracing import Asked
 from clonos.errors import UserFunctionError
 from clonos.protocol.engine.services import CausalServices
 from clonos.protocol.recovery.causal.determinant import Kind, Step
@@ -34,29 +35,46 @@ class RecordedAnswers(CausalServices):
         super().__init__(**ports)
         self.known: list[Asked] = []
         self.exact: list[int] = []
+        self.has_read = False  # the clock
+        self._changed: list[str] = []
+
+    def answers(self, asked: list[Asked]) -> None:
+        """Those to what was asked for a record then."""
+        self.known = [one for one in asked if one.kind in ("call", "effect")]
+        self.exact = [one.given for one in asked if (one.kind, one.what) == ("clock", "exact")]
+        self.has_read, self._changed = False, []
+
+    def changed_effects(self) -> list[str]:
+        """Where other effects were to be performed than then, as lines."""
+        return self._changed + [f"- effect {one.what}" for one in self.known if one.kind == "effect"]
 
     def clock(self) -> int:
+        self.has_read = True
         if self.reading is None:
             raise NotRecorded(
-                "it reads the clock, which was not read then for these records",
-                hint="What it would have read is not recorded",
+                "it reads the clock, which was not read then", hint="What it would have read is not recorded"
             )
         return self.reading
 
     def exact_clock(self) -> int:
-        return self.exact.pop(0) if self.exact else self.clock()
+        if not self.exact:
+            raise NotRecorded(
+                "it reads the exact clock more often than then",
+                hint="What it would have read is not recorded",
+            )
+        return self.exact.pop(0)
 
     def call(
         self, fn: Callable[..., Any], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         wanted = identity_of(fn, args, kwargs)
-        for one in self._taken("call", wanted):
+        for one in self._taken("call", lambda known: is_same(known, wanted)):
             return _given(one)
         if self.calls is Calls.LIVE:
             return fn(*args, **(kwargs or {}))
         raise NotRecorded(
             f"it calls {said(fn, args, kwargs)}, which was not called for this record then",
-            hint="With --calls live it is made, and answered as it is today",
+            hint="`clonos replay --against` makes such calls with --calls live",
         )
 
     def begin_call(self, calls: Any, asked: Any) -> Any:
@@ -71,14 +89,19 @@ class RecordedAnswers(CausalServices):
         kwargs: Mapping[str, Any] | None = None,
         key: str = "",
     ) -> Any:
-        for one in self._taken("effect", key):
+        """It is not performed. What one gave under its key then is given again; another one gives None."""
+        now = f"+ effect {said(fn, args, kwargs)}, key {key!r}"
+        for one in self._taken("effect", lambda known: bool(known[0] == key)):
+            if not is_same(one.identity[1], identity_of(fn, args, kwargs)):
+                self._changed += [f"- effect {one.what}", now]
             return _given(one)
+        self._changed.append(now)
         return None
 
-    def _taken(self, kind: str, identity: Any) -> Iterator[Asked]:
+    def _taken(self, kind: str, is_it: Callable[[Any], bool]) -> Iterator[Asked]:
         """The first that is it, which is not found again."""
         for at, one in enumerate(self.known):
-            if one.kind == kind and one.identity == identity:
+            if one.kind == kind and is_it(one.identity):
                 del self.known[at]
                 yield one
                 return

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 
-from clonos.archive.reading import ArchivedInstance, ArchivedQuery, epochs_between
+from clonos.archive.reading import ArchivedInstance, ArchivedQuery
 from clonos.protocol.ids import Epoch, Origin
 
 if TYPE_CHECKING:
@@ -33,36 +34,16 @@ Answer = Callable[[ArchivedQuery, Span], Iterator[pa.RecordBatch]]
 """What a task says of its instance. It is a function of a module."""
 
 
-def spans(
-    query: ArchivedQuery,
-    instances: list[ArchivedInstance],
-    since: Epoch | str | None,
-    upto: Epoch | str | None,
-) -> list[Span]:
-    """The epochs of instances between two, each a number or a time (ISO 8601), or left open. Raises ConfigurationError
-    where the archive does not have them, or there is none."""
-    query.check_archive(instances)
-    found = []
-    for instance in instances:
-        between = epochs_between(instance, _text(since), _text(upto)) if instance.segments else None
-        if between is not None and between[0] <= between[1]:
-            found.append(Span(instance, *between))
-    return found
-
-
-def _text(at: Epoch | str | None) -> str | None:
-    return None if at is None else str(at)
-
-
 def asked_of(
     spark: SparkSession, query: ArchivedQuery, asked: list[Span], answer: Answer, schema: str
 ) -> DataFrame:
     """What is answered of these instances, with columns of this schema, when the DataFrame is run."""
     # Functions are pickled by the names of their modules: what this process can import, a task can.
     modules = [os.path.abspath(entry or ".") for entry in sys.path]
-    tasks = [
-        (query.checkpoint.location, *span.instance.origin, span.since, span.upto, modules) for span in asked
-    ]
+    where = query.checkpoint.location
+    if not urlsplit(where).scheme:
+        where = os.path.abspath(where)  # tasks may be in another directory
+    tasks = [(where, *span.instance.origin, span.since, span.upto, modules) for span in asked]
     partitions = spark.sparkContext.parallelize(tasks, max(1, len(tasks)))
     return spark.createDataFrame(partitions, _TASKS).mapInArrow(partial(_answered, answer), schema)
 

@@ -62,4 +62,4 @@ def _states(query: ArchivedQuery, span: Span) -> Iterator[pa.RecordBatch]:
 
 
 def _as_text(value: Any) -> str:
-    return json.dumps(as_json(value), default=repr)
+    return json.dumps(as_json(value))

@@ -9,14 +9,13 @@ operators are given a bundle at once, and their rows are made of all records of 
 from __future__ import annotations
 
 import copy
-import functools
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from types import MethodType
 from typing import Any
 
+from clonos.archive.question import identity_of, said
 from clonos.protocol.engine.services import CausalServices, OutcomeCodec
 from clonos.protocol.engine.task_scheduler import CallPort, CallRequest, Ended
 from clonos.protocol.ids import NO_OUTPUT, OutputNumber, output_after
@@ -262,7 +261,8 @@ class TracedServices(CausalServices):
         def run() -> Any:
             return super(TracedServices, self).effect(fn, args, kwargs, key)
 
-        return self._noted("effect", f"{said(fn, args, kwargs)}, key {key!r}", run, identity=key)
+        what = f"{said(fn, args, kwargs)}, key {key!r}"
+        return self._noted("effect", what, run, identity=(key, identity_of(fn, args, kwargs)))
 
     def _noted(
         self, kind: str, what: str, run: Callable[[], Any], *, passes_on: bool = True, identity: Any = None
@@ -276,34 +276,6 @@ class TracedServices(CausalServices):
             return None
         self.tracer.note(kind, what, copy.deepcopy(given), identity)
         return given
-
-
-def said(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any] | None) -> str:
-    name = getattr(fn, "__qualname__", None) or type(fn).__qualname__
-    given = [*map(repr, args), *(f"{key}={value!r}" for key, value in (kwargs or {}).items())]
-    return f"{name}({', '.join(given)})"
-
-
-def identity_of(fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None) -> tuple[Any, ...]:
-    """By which two calls are the same question: a function of a module by its name, any other by its code and what it
-    closes over. What has no text of its own is no other's."""
-    return (
-        *_identity(fn),
-        tuple(map(repr, args)),
-        tuple(sorted((key, repr(each)) for key, each in (kwargs or {}).items())),
-    )
-
-
-def _identity(fn: Any) -> tuple[Any, ...]:
-    if isinstance(fn, functools.partial):
-        return ("partial", *identity_of(fn.func, fn.args, fn.keywords))
-    if isinstance(fn, MethodType):
-        return ("method", fn.__func__.__qualname__, repr(fn.__self__))
-    code = getattr(fn, "__code__", None)
-    if code is None or "<" not in fn.__qualname__:
-        return ("function", getattr(fn, "__qualname__", None) or repr(fn))
-    cells = tuple(repr(cell.cell_contents) for cell in fn.__closure__ or ())
-    return ("closure", code.co_code, repr(code.co_consts), code.co_names, cells, repr(fn.__defaults__))
 
 
 class TracedRandom(random.Random):

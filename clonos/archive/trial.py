@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -21,6 +22,7 @@ from clonos.protocol.recovery.causal.determinant import Outcome
 from clonos.protocol.side_output import MAIN, output_of
 from clonos.storage.dead_letters import row_stream
 from clonos.storage.recorded_calls import RecordedAnswer, RecordedCall
+from clonos.values.canonical_text import canonical
 from clonos.values.grouping_keys import key_of
 from clonos.values.readable import key_said, moment
 from clonos_standby.replica.outcomes import Outcomes
@@ -37,7 +39,8 @@ class Said:
     outputs: list[tuple[str, bytes]]  # as `RecordedCall.outputs`
     after: dict[bytes, Any]
     timers: list[Timer]
-    unasked: list[str]  # what was asked for then, and is not any more
+    random_after: tuple[Any, ...]
+    asks: list[str]  # what is asked for otherwise, as lines
 
 
 class _NotedTimers:
@@ -74,8 +77,8 @@ def try_again(call: RecordedCall, fn: Callable[..., Any]) -> Said:
     )
     where = Where(call.operator, _INSTANCE, Epoch(call.epoch))
     services.where = lambda row: where
-    services.watermark, services.reading, services.exact = call.watermark, call.clock, [*call.instants]
-    services.known = [_asked(each) for each in call.answers]
+    services.watermark, services.reading = call.watermark, call.clock
+    services.known, services.exact = [_asked(each) for each in call.answers], [*call.instants]
     operator = operator_of(call, fn)
     if call.intercept:
         operator = InterceptedOperator(operator)
@@ -84,8 +87,11 @@ def try_again(call: RecordedCall, fn: Callable[..., Any]) -> Said:
     rows = RowDecoder(table.schema, call.zone)
     (batch,) = table.to_batches()
     made = operator.bundle([key_of(call.key)], rows.rows(rows.columns(batch), 1))
-    unasked = [f"{one.kind} {one.what}" for one in services.known]
-    return Said(rows_of(call, made), state.data, timers, unasked)
+    asks = services.changed_effects()
+    asks += [f"- call {one.what}" for one in services.known if one.kind == "call"]
+    asks += ["- reads the clock"] * (call.clock is not None and not services.has_read)
+    asks += ["- reads the exact clock"] * len(services.exact)
+    return Said(rows_of(call, made), state.data, timers, stream.getstate(), asks)
 
 
 def rows_of(call: RecordedCall, rows: list[tuple[Any, ...]]) -> list[tuple[str, bytes]]:
@@ -119,19 +125,26 @@ def answer_of(asked: Asked) -> RecordedAnswer:
 
 def differences(call: RecordedCall, said: Said) -> list[str]:
     """Between what was said then and now, as lines of text; none where it is the same."""
-    lines: list[str] = []
-    if said.outputs != call.outputs:
-        lines += [f"- {row_said(*each)}" for each in call.outputs if each not in said.outputs]
-        lines += [f"+ {row_said(*each)}" for each in said.outputs if each not in call.outputs]
-        lines = lines or ["the same rows, in another order"]
+    lines = _changed([row_said(*each) for each in call.outputs], [row_said(*each) for each in said.outputs])
+    if not lines and call.outputs != said.outputs:
+        lines.append("rows differ in what their text does not show")
     for key in sorted(call.after.keys() | said.after.keys()):
-        then, now = call.after.get(key), said.after.get(key)
-        if repr(then) != repr(now):
-            lines += [f"- state {key_said(key)!r}: {then!r}", f"+ state {key_said(key)!r}: {now!r}"]
-    if said.timers != call.timers:
-        lines += [f"- {_timer_said(each)}" for each in call.timers if each not in said.timers]
-        lines += [f"+ {_timer_said(each)}" for each in said.timers if each not in call.timers]
-    return lines + [f"- {each}" for each in said.unasked]
+        then, now = (canonical(state.get(key)) for state in (call.after, said.after))
+        lines += _changed([f"state {key_said(key)!r}: {then}"], [f"state {key_said(key)!r}: {now}"])
+    lines += _changed([*map(_timer_said, call.timers)], [*map(_timer_said, said.timers)])
+    if call.random_after != said.random_after:
+        lines.append(
+            "draws other random numbers than then, or more, or fewer: all later draws are others, too"
+        )
+    return lines + said.asks
+
+
+def _changed(then: list[str], now: list[str]) -> list[str]:
+    """What is only in one, as often as it is; where they differ in their order alone, all of both."""
+    gone, new = Counter(then) - Counter(now), Counter(now) - Counter(then)
+    if then != now and not gone and not new:
+        gone, new = Counter(then), Counter(now)
+    return [f"- {each}" for each in gone.elements()] + [f"+ {each}" for each in new.elements()]
 
 
 def row_said(output: str, row: bytes) -> str:

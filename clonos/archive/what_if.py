@@ -53,6 +53,7 @@ class Difference:
     then: list[tuple[OutputName, dict[str, Any]]]
     now: list[tuple[OutputName, dict[str, Any]]]
     unknown: str = ""  # why it is not known what would have been said
+    effects: tuple[str, ...] = ()  # that would have been others, as lines
 
 
 @dataclass
@@ -181,14 +182,18 @@ class WhatIf(Watcher):
         now: list[Row] = []
         unknown = ""
         is_same = False
+        effects: list[str] = []
         try:
             now = run()
-            is_same = self._desk.digest(then) == self._desk.digest(now)
+            assert self._other is not None
+            effects = self._other.changed_effects()
+            is_same = self._desk.digest(then) == self._desk.digest(now) and not effects
         except ClonosError as error:
             unknown, now = error.message, []
         self.compared.rows_then += len(then)
         self.compared.rows_now += len(now)
-        if is_same or (not unknown and self._columns and self._shown(then) == self._shown(now)):
+        are_alike = not unknown and not effects and self._columns
+        if is_same or (are_alike and self._shown(then) == self._shown(now)):
             return True
         if unknown:
             self.compared.unknown += 1
@@ -196,7 +201,7 @@ class WhatIf(Watcher):
             self.compared.differ += 1
         if len(self.compared.examples) < self._examples:
             shown = self._shown(then), self._shown(now)
-            self.compared.examples.append(Difference(self._epoch, record, *shown, unknown))
+            self.compared.examples.append(Difference(self._epoch, record, *shown, unknown, tuple(effects)))
         return not unknown
 
     def _shown(self, rows: list[Row]) -> list[tuple[OutputName, dict[str, Any]]]:
@@ -258,10 +263,12 @@ class _Other:
     def answers(self, asked: list[Asked], drawn: Any, watermark: int | None) -> None:
         """What was asked for then."""
         services = self._services
-        services.known = [one for one in asked if one.kind in ("call", "effect")]
-        services.exact = [one.given for one in asked if one.kind == "clock" and one.what == "exact"]
+        services.answers(asked)
         services.watermark = later(services.watermark, watermark)
         services.random.setstate(drawn)
+
+    def changed_effects(self) -> list[str]:
+        return self._services.changed_effects()
 
     def record(self, key: Row, row: Row) -> list[Row]:
         """One of a step: until its end, what is kept of a key is what the function has in hand."""

@@ -54,8 +54,9 @@ class RecordedCall:
     before: dict[bytes, Any]  # what was kept for the key, by its bytes in the keyed state
     after: dict[bytes, Any]
     watermark: int | None
-    random: tuple[Any, ...]  # the instance's generator, as random.Random.getstate gives it
-    clock: int | None  # None where nothing has read it
+    random: tuple[Any, ...]  # the instance's generator before, as random.Random.getstate gives it
+    random_after: tuple[Any, ...]
+    clock: int | None  # None where the function has not read it
     instants: list[int]  # of the exact clock
     answers: list[RecordedAnswer]
     timers: list[

@@ -1,11 +1,14 @@
 """pytest tries recorded calls again: each `.call` file in a folder that it looks into is a test.
 
+    # conftest.py
+    pytest_plugins = ["clonos.testing.pytest_plugin"]
+
     clonos export <checkpoint> --row 3-1-172 --to tests/decisions
     pytest tests/decisions
 
 A call is what a function was given for one record, by `clonos export` out of the archive of a query that ran. The test
-gives it to the function of that name as it stands today, and fails where rows, state, timers, or what it asks for are
-other ones than then.
+gives it to the function of that name as it stands today, in a process of its own, and fails where rows, state, timers,
+draws, effects, or what it asks for, are other ones than then.
 """
 
 from __future__ import annotations
@@ -18,17 +21,31 @@ import pytest
 
 _SUFFIX = ".call"
 _MAGIC = b"CLRC"
+_POINTER = b"version https://git-lfs"
 
 
 class CallHasChanged(Exception):
     """The function says something else than then."""
 
 
+_TRIALS = pytest.StashKey[Any]()
+
+
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    if file_path.suffix != _SUFFIX or file_path.read_bytes()[: len(_MAGIC)] != _MAGIC:
+    if file_path.suffix != _SUFFIX or not _is_ours(file_path.read_bytes()[: len(_POINTER)]):
         return None
     collector: pytest.Collector = CallFile.from_parent(parent, path=file_path)
     return collector
+
+
+def _is_ours(begin: bytes) -> bool:
+    """A recorded call, or what has been left of one."""
+    return not begin or begin.startswith(_MAGIC) or begin == _POINTER
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if (trials := config.stash.get(_TRIALS, None)) is not None:
+        trials.close()
 
 
 class CallFile(pytest.File):
@@ -42,33 +59,21 @@ class CallItem(pytest.Item):
     """Tries it again."""
 
     def runtest(self) -> None:
-        from clonos.archive.trial import differences, try_again
-        from clonos.operators.intercept.install import install, rebind, uninstall
-        from clonos.operators.named_object import named_object
+        from clonos.archive.trial_process import TrialProcess
         from clonos.storage.recorded_calls import decode
 
         call = decode(self.path.read_bytes(), str(self.path))
-        self.function = call.function
-        if call.intercept:
-            install()
-        try:
-            fn = named_object(call.function)
-            if call.intercept:
-                rebind()  # modules that were loaded before
-            if lines := differences(call, try_again(call, fn)):
-                record = call.table().to_pylist()[0]
-                head = f"{call.function} says something else than in epoch {call.epoch} for row {call.row}, of {record}"
-                raise CallHasChanged("\n".join([head, *lines]))
-        finally:
-            if call.intercept:
-                uninstall()
+        trials = self.config.stash.setdefault(_TRIALS, TrialProcess())
+        if lines := trials.differences(self.path):
+            record = call.table().to_pylist()[0]
+            head = f"{call.function} says something else than in epoch {call.epoch} for row {call.row}, of {record}"
+            raise CallHasChanged("\n".join([head, *lines]))
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         from clonos.errors import ClonosError
 
         if isinstance(excinfo.value, CallHasChanged | ClonosError):
-            cause = excinfo.value.__cause__
-            return f"{excinfo.value}" + (f"\n{type(cause).__name__}: {cause}" if cause is not None else "")
+            return str(excinfo.value)
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Path, int | None, str]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from clonos.archive.explain import RowId, as_json, columns
 from clonos.archive.finding import Finder, FoundRow
+from clonos.archive.masking import Mask
 from clonos.archive.reading import ArchivedInstance, ArchivedQuery, desk_for, epochs_between
 from clonos.errors import ClonosError, ConfigurationError
 from clonos.protocol.archive.episode import Lacking
@@ -36,11 +37,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         each.add_argument("--json", action="store_true", help="one JSON object")
     find.add_argument(
         "where",
-        nargs="*",
+        nargs="+",
         metavar="COLUMN=VALUE",
-        help="text as it stands, other values as JSON writes them; all rows without one",
+        help="text as it stands, other values as JSON writes them; `all` is every row",
     )
-    find.add_argument("--limit", type=int, metavar="N", help="no more than so many rows")
+    find.add_argument("--limit", type=_at_least_one, metavar="N", help="no more than so many rows")
+    find.add_argument(
+        "--mask",
+        default="",
+        metavar="COLUMNS",
+        help="with commas: their values are not shown, nor looked for",
+    )
     for name, to, help in (
         ("from", "since", "from there on; all there is unless said"),
         ("to", "upto", "up to there"),
@@ -50,6 +57,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     verify.add_argument(
         "--epoch", type=_epoch, help="this one, and what has to be repeated before it; all unless said"
     )
+
+
+def _at_least_one(text: str) -> int:
+    if (found := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is less than 1")
+    return found
 
 
 def _epoch(text: str) -> Epoch:
@@ -67,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     query.load_programs()
     if arguments.what == "find":
-        return _find(instances, arguments)
+        return _find(query, instances, arguments)
     chosen = [each for each in instances if arguments.instance in (None, each.origin.instance)]
     results = []
     for each in chosen:
@@ -163,18 +176,31 @@ class _Enough(Exception):
     """So many rows as are wanted are found."""
 
 
-def _find(instances: list[ArchivedInstance], arguments: argparse.Namespace) -> int:
+def _find(query: ArchivedQuery, instances: list[ArchivedInstance], arguments: argparse.Namespace) -> int:
     """1 where nothing is found, or something could not be looked at."""
-    wanted = dict(_condition(text) for text in arguments.where)
+    wanted = {} if arguments.where == ["all"] else dict(map(_condition, arguments.where))
+    mask = Mask.parse(arguments.mask)
+    mask.check(query)
+    if hidden := [name for name in wanted if mask.hides(name)]:
+        raise ConfigurationError(f"values of {', '.join(hidden)} are not shown, nor looked for")
     found: list[dict[str, Any]] = []
-    lacking, out = False, sys.stdout  # while a function is repeated, that is another one
+    lacking: list[str] = []
+    out = sys.stdout  # while a function is repeated, that is another one
     for instance in instances:
 
         def tells(one: FoundRow, instance: ArchivedInstance = instance) -> None:
-            said = {"id": str(RowId(instance.origin, one.number)), "epoch": one.epoch, "row": one.row}
+            said: dict[str, Any] = {
+                "id": str(RowId(instance.origin, one.number)),
+                "epoch": one.epoch,
+                **({"output": one.output} if one.output else {}),
+                "row": mask.row(one.row),
+            }
             found.append(said)
             if not arguments.json:
-                print(f"{said['id']}  epoch {one.epoch}  {columns(one.row)}", file=out, flush=True)
+                output = f"  {one.output}" if one.output else ""
+                print(
+                    f"{said['id']}  epoch {one.epoch}{output}  {columns(said['row'])}", file=out, flush=True
+                )
             if len(found) == arguments.limit:
                 raise _Enough
 
@@ -187,12 +213,12 @@ def _find(instances: list[ArchivedInstance], arguments: argparse.Namespace) -> i
             with desk_for(instance, finder) as desk:
                 for each in instance.repeated(upto, desk, since=since, begins=partial(finder.begins, desk)):
                     if isinstance(each, Lacking):
-                        lacking = True
-                        print(f"{instance}: {each.why}", file=sys.stderr)
+                        lacking.append(f"{instance}: {each.why}")
+                        print(lacking[-1], file=sys.stderr)
         except _Enough:
             break
     if arguments.json:
-        print(json.dumps(as_json(found), indent=1, default=repr))
+        print(json.dumps(as_json({"rows": found, "lacking": lacking}), indent=1))
     return 0 if found and not lacking else 1
 
 

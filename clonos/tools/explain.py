@@ -10,9 +10,8 @@ from typing import Any
 
 from clonos.archive.drawing import draw
 from clonos.archive.explain import RowId, as_json, columns, explain
-from clonos.archive.masking import mask, names_of
+from clonos.archive.masking import Mask
 from clonos.archive.reading import ArchivedQuery
-from clonos.errors import ConfigurationError
 
 _SHOWN = 20
 """Records, keys and states of one call, in text; JSON has all."""
@@ -44,18 +43,14 @@ def run(arguments: argparse.Namespace) -> int:
     query = ArchivedQuery(arguments.checkpoint)
     query.load_programs()
     row = RowId.parse(arguments.row, query.id)
+    mask = Mask.parse(arguments.mask)
+    mask.check(query)
     said = explain(query, row, inputs=arguments.inputs, depth=arguments.depth)
-    masked = frozenset(filter(None, map(str.strip, arguments.mask.split(","))))
-    if unknown := masked - names_of(said):
-        raise ConfigurationError(
-            f"no row has a column {', '.join(sorted(unknown))}",
-            hint=f"There are {', '.join(sorted(names_of(said)))}",
-        )
-    if masked:
-        mask(said, masked)
+    if mask:
+        mask.hide(said)
     if arguments.draw is not None:
         Path(arguments.draw).write_text(draw(said), "utf-8")
-    print(json.dumps(as_json(said), indent=1, default=repr) if arguments.json else "\n".join(lines(said)))
+    print(json.dumps(as_json(said), indent=1) if arguments.json else "\n".join(lines(said)))
     return 1 if _lacks(said) else 0
 
 

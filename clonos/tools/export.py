@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
+import sys
 from pathlib import Path
 
 from clonos.archive.explain import RowId
 from clonos.archive.exporting import recorded_call
 from clonos.archive.reading import ArchivedQuery
-from clonos.errors import ConfigurationError
+from clonos.archive.trial_process import TrialProcess
+from clonos.errors import ClonosError, ConfigurationError, StateError
 from clonos.storage import recorded_calls
 from clonos.storage.durable_files import replace_file
+from clonos.storage.recorded_calls import RecordedCall
 
 _NO_NAME = re.compile(r"[^A-Za-z0-9_.-]")
 
@@ -35,19 +39,55 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write them, and say where."""
+    """Write them, and say where; 1 where one cannot be tried again, of which no file is left."""
     query = ArchivedQuery(arguments.checkpoint)
     rows = [RowId.parse(text, query.id) for text in arguments.row]
     query.load_programs()
-    for row in rows:
-        call = recorded_call(query, row, function=arguments.function)
-        if not call.function:
-            raise ConfigurationError(
-                f"the function of {call.operator!r} has no name by which a test could import it",
-                hint="Put it into a module, and name it with --function module:name",
+    refused = False
+    with TrialProcess() as trials:
+        for row in rows:
+            try:
+                path, call = _exported(query, row, arguments, trials)
+            except ClonosError as error:
+                refused = True
+                print(f"{row}: {type(error).__name__}: {error}", file=sys.stderr)
+            else:
+                print(
+                    f"{path}: {call.function}, version {call.operator_version}, epoch {call.epoch}",
+                    flush=True,
+                )
+    return int(refused)
+
+
+def _exported(
+    query: ArchivedQuery, row: RowId, arguments: argparse.Namespace, trials: TrialProcess
+) -> tuple[Path, RecordedCall]:
+    call = recorded_call(query, row, function=arguments.function)
+    path = arguments.to / f"{_NO_NAME.sub('_', call.operator)}-{row}{recorded_calls.SUFFIX}"
+    if path.exists() and not _is_of_the_same_row(path, call):
+        raise ConfigurationError(
+            f"{path} is there, and is another query's", hint="Give another folder with --to, or remove it"
+        )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    tried = path.with_suffix(".tried")
+    try:
+        replace_file(tried, recorded_calls.encode(call))
+        if lines := trials.differences(tried):
+            raise StateError(
+                f"the call that made row {row} says something else when {call.function} is given it by itself: "
+                f"{'; '.join(lines)}",
+                hint="It depends on what is neither in its record, nor in its state, nor asked of ctx; or another "
+                "function has made it",
             )
-        path = arguments.to / f"{_NO_NAME.sub('_', call.operator)}-{row}{recorded_calls.SUFFIX}"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(str(path), recorded_calls.encode(call))
-        print(f"{path}: {call.function}, version {call.operator_version}, epoch {call.epoch}")
-    return 0
+        os.replace(tried, path)
+    finally:
+        tried.unlink(missing_ok=True)
+    return path, call
+
+
+def _is_of_the_same_row(path: Path, call: RecordedCall) -> bool:
+    try:
+        there = recorded_calls.decode(path.read_bytes(), str(path))
+    except ClonosError:
+        return False
+    return (there.query, there.row) == (call.query, call.row)

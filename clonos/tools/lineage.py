@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +12,7 @@ from clonos.archive.derivations import ArchivedDerivations
 from clonos.archive.explain import RowId
 from clonos.archive.reading import ArchivedQuery
 from clonos.errors import ConfigurationError
-from clonos.protocol.archive.lineage import Derivation, backward, forward
+from clonos.protocol.archive.lineage import Derivation, backward, forward, leads_to
 from clonos.protocol.ids import NodeId, RecordId, channel_origin
 from clonos.protocol.topology import NodeKind
 
@@ -44,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print it."""
     query = ArchivedQuery(arguments.checkpoint)
     start = RowId.parse(arguments.record, query.id)
-    end = _end(query, arguments.to, start)
+    end = _end(query, arguments, start)
     query.load_programs()
     follow = forward if arguments.forward else backward
     known = ArchivedDerivations(query)
@@ -55,14 +56,13 @@ def run(arguments: argparse.Namespace) -> int:
             print(json.dumps(document(query, derivation)), flush=True)
         else:
             print("\n".join(_lines(query, derivation)), flush=True)
-    if nothing and not arguments.json:
-        said = "no operator has made a row of it" if arguments.forward else "it is a record of a source"
-        print(f"{_said(query, start.record)}: {said}")
+    if nothing:
+        print(f"{_said(query, start.record)}: no operator has made a row of it", file=sys.stderr)
     return 0
 
 
-def _end(query: ArchivedQuery, name: str | None, start: RowId) -> NodeId | None:
-    """Raises ConfigurationError where the record is of no node of the query, or the way ends where it begins."""
+def _end(query: ArchivedQuery, arguments: argparse.Namespace, start: RowId) -> NodeId | None:
+    """Raises ConfigurationError where the record is of no node of the query, or nothing leads from it to the end."""
     nodes = {node.number: node for node in query.program.nodes if node.kind is not NodeKind.SINK}
     node = nodes.get(start.origin.node)
     if node is None or (node.kind is NodeKind.OPERATOR and start.origin.instance >= node.parallelism):
@@ -71,12 +71,19 @@ def _end(query: ArchivedQuery, name: str | None, start: RowId) -> NodeId | None:
             hint="Ids begin with the number of the node: "
             + ", ".join(f"{each.number} ({each.name})" for each in nodes.values()),
         )
-    if name is None:
-        return None
-    end = query.node(name)
-    if end == start.origin.node:
+    if node.kind is NodeKind.SOURCE and not arguments.forward:
         raise ConfigurationError(
-            f"{start} is a row of {name!r} itself", hint="Name another operator with --to"
+            f"{start} is a record of a source, which is made of nothing that the query knows",
+            hint="With --forward it is said what it went into",
+        )
+    if arguments.to is None:
+        return None
+    end = query.node(arguments.to)
+    first, last = (node.number, end) if arguments.forward else (end, node.number)
+    if not leads_to(query.program, first, last):
+        way = "goes into rows" if arguments.forward else "is made of rows"
+        raise ConfigurationError(
+            f"no row of {node.name!r} {way} of {arguments.to!r}", hint="Name another operator with --to"
         )
     return end
 

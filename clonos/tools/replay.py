@@ -123,11 +123,7 @@ def _compare(query: ArchivedQuery, arguments: argparse.Namespace) -> int:
         _add(total, found, arguments.examples)
     if not total.records:
         raise StateError("nothing was compared: no record of these epochs is in the archive")
-    print(
-        json.dumps(as_json(_document(total)), indent=1, default=repr)
-        if arguments.json
-        else "\n".join(_lines(total))
-    )
+    print(json.dumps(as_json(_document(total)), indent=1) if arguments.json else "\n".join(_lines(total)))
     return 1 if total.differ or total.unknown else 0
 
 
@@ -202,6 +198,7 @@ def _document(total: Compared) -> dict[str, Any]:
                 "record": None if one.record is None else as_columns(one.record),
                 "then": [_row(*each) for each in one.then],
                 "now": [_row(*each) for each in one.now],
+                **({"effects": list(one.effects)} if one.effects else {}),
                 **({"unknown": one.unknown} if one.unknown else {}),
             }
             for one in total.examples
@@ -231,5 +228,6 @@ def _difference(one: Difference) -> Iterator[str]:
     yield f"epoch {one.epoch}: {of}"
     for sign, rows in (("-", one.then), ("+", one.now)):
         yield from (f"  {sign} {columns(_row(*row))}" for row in rows)
+    yield from (f"  {line}" for line in one.effects)
     if one.unknown:
         yield f"  ? {one.unknown}"

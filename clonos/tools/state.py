@@ -62,5 +62,5 @@ def _key(text: str | None) -> list[Any] | None:
 
 def _line(key: Any, value: Any, *, in_json: bool) -> str:
     if in_json:
-        return json.dumps(as_json({"key": list(key), "state": value}), default=repr)
+        return json.dumps(as_json({"key": list(key), "state": value}))
     return f"{', '.join(map(repr, key))}: {value!r}"

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 LIMIT = float(os.environ.get("DECISIONS_LIMIT", "0.5"))
+RULE = os.environ.get("DECISIONS_RULE", "")
 
 
 class Declined(Exception):
@@ -59,3 +60,44 @@ def right(key: Any, row: Any, ctx: Any) -> Iterator[tuple[Any, ...]]:
 def unmodified(key: Any, row: Any, ctx: Any) -> Iterator[tuple[Any, ...]]:
     """Knows nothing of ctx."""
     yield row.k, time.time(), uuid.uuid4().hex
+
+
+def pay(key: Any, row: Any, ctx: Any) -> Iterator[tuple[Any, ...]]:
+    """One payment, one timer that is set and cancelled, one draw, one reading, and a set; by `RULE` otherwise."""
+    amount = row.n * 100 if RULE == "amount" else row.n
+    ctx.effect(take if RULE == "another effect" else send, amount, key=f"p-{row.n}")
+    if RULE == "twice":
+        ctx.effect(send, amount, key=f"again-{row.n}")
+    due = ctx.now_us() + 3_600_000_000
+    if RULE == "order":
+        ctx.cancel_timer(due, name="late")
+    ctx.timer(at=due, name="late")
+    if RULE != "order":
+        ctx.cancel_timer(due, name="late")
+    drawn = 0.25 if RULE == "no draw" else ctx.random.random()
+    if RULE == "more draws":
+        ctx.random.random()
+    paid = ctx.state.setdefault("paid", set())
+    paid |= {f"p{row.n}", row.n}
+    told = ctx.call(lambda: 1 if str(row.n) in {"aa", "bb"} else max([row.n], key=lambda n: -n))
+    yield row.k, row.n, ",".join({"a", "b", "cc", f"d{row.n}"}) + f"{told}"
+    if RULE == "once more":
+        yield row.k, row.n, ""
+    assert drawn >= 0
+
+
+def send(amount: int) -> str:
+    return uuid.uuid4().hex
+
+
+def take(amount: int) -> str:
+    return send(-amount)
+
+
+SEEN: set[str] = set()
+
+
+def first(key: Any, row: Any, ctx: Any) -> Iterator[tuple[Any, ...]]:
+    """Depends on what is hidden in its module."""
+    yield row.k, row.n, "seen" if row.k in SEEN else "first"
+    SEEN.add(row.k)

@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from clonos.protocol.archive.lineage import Derivation, backward, forward
+from clonos.protocol.archive.lineage import Derivation, backward, forward, given_as
 from clonos.protocol.ids import Epoch, NodeId, Origin, OutputNumber, RecordId, channel_origin
+from clonos.protocol.side_output import OutputName
 from clonos.protocol.topology import Node, NodeKind, Topology
 
 
@@ -108,6 +109,32 @@ def test_a_record_is_asked_for_once_where_ways_meet() -> None:
     assert list(backward(run.program, run, both.rows())) == [both, call]
     assert sorted(run.asked) == sorted([*call.rows(), *both.rows()])
     assert list(forward(run.program, run, [a])) == [call, both]
+
+
+@pytest.mark.parametrize(
+    ("outputs", "forms"),
+    [
+        (["", "/a", "/b", "", "/b"], (0, 0, 0, 3, 3)),
+        (["/a", "/b", "/a", "/b"], (0, 0, 2, 2)),
+        (["", "late", "late/a", ""], (0, 1, 1, 3)),
+        (["", "late/a", ""], (0, 1, 2)),
+        (["", "", "late"], (0, 1, 2)),
+        ([], ()),
+    ],
+)
+def test_forms_of_one_row_stand_together(outputs: list[str], forms: tuple[int, ...]) -> None:
+    assert given_as([OutputName(output) for output in outputs]) == forms
+
+
+def test_a_record_goes_where_any_form_of_it_goes() -> None:
+    first, second = Origin.of(2, 0), Origin.of(3, 0)
+    one = Node(NodeId(2), NodeKind.OPERATOR, "one", 1, (1,))
+    two = replace(one, number=NodeId(3), name="two", upstream=(2,))
+    call = Derivation(first, Epoch(0), "record", OutputNumber(1), 4, (), (0, 0, 2, 2))
+    reads = Derivation(second, Epoch(0), "record", OutputNumber(1), 1, (RecordId(first.channel, 2),))
+    run = Calls(Topology((Node(NodeId(1), NodeKind.SOURCE, "source", 0), one, two)), [call, reads])
+    assert list(forward(run.program, run, [RecordId(first.channel, 1)])) == [reads]
+    assert list(forward(run.program, run, [RecordId(first.channel, 3)])) == []
 
 
 @pytest.mark.parametrize("number", [3, 9])

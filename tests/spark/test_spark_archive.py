@@ -140,7 +140,7 @@ def compared(
 def found(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     row = place.rows()[-1]
     capsys.readouterr()
-    command = ["archive", "find", "--operator", "total", str(place.checkpoint)]
+    command = ["archive", "find", str(place.checkpoint), "--operator", "total"]
     assert cli.main([*command, f"k={row['k']}", f"turns={row['turns']}"]) == 0
     said = capsys.readouterr().out
     assert said.startswith(f"{row['clonos_id']}  epoch ") and said.count("\n") == 1
@@ -489,12 +489,12 @@ def test_another_function_is_told_from_the_same_one(place: Place, capsys: pytest
     capsys.readouterr()
     where = [str(place.checkpoint), "n=3", "k=k0"]
     assert cli.main(["archive", "find", "--operator", "not_as_sent", "--json", *where]) == 0
-    (row,) = json.loads(capsys.readouterr().out)
+    (row,) = json.loads(capsys.readouterr().out)["rows"]
     assert row["row"] == {"k": "k0", "n": 3}, "as it was sent"
     assert (
         cli.main(["archive", "find", "--operator", "mutates", "--json", str(place.checkpoint), "k=k0"]) == 0
     )
-    row, *_ = json.loads(capsys.readouterr().out)
+    row, *_ = json.loads(capsys.readouterr().out)["rows"]
     assert cli.main(["explain", str(place.checkpoint), row["id"], "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["inputs"][0]["row"]["tags"] == ["a"], "as it came"
 

@@ -136,6 +136,17 @@ def test_who_may_not_read_it_is_told_nothing(archived: Place) -> None:
         assert status == 200 and said["id"] == row
         assert "is no id of a row" in answer(url, "api/queries/0/explain?row=--help")[1]["error"]
         assert answer(url, "api/queries/0/nothing")[0] == 404
+    with serving(archived, "--archive", "--mask", "crad") as url:
+        assert "no row of the query has a column crad" in answer(url, "api/queries/0/archive")[1]["error"]
+        assert "no row of the query has a column crad" in answer(url, explain)[1]["error"]
+        assert "crad" in answer(url, "api/queries/0/rows?operator=draw")[1]["error"]
+    for path in (archived.checkpoint / "clonos" / "archive" / "segments" / "2").glob("*/*.segment"):
+        path.write_bytes(path.read_bytes()[:-3] + b"xyz")
+    with serving(archived, "--archive", "--mask", "CARD") as url:
+        said = answer(url, "api/queries/0/rows?operator=draw")[1]
+        assert said["rows"] == [] and "damaged" in said["lacking"][0]
+        said = answer(url, "api/queries/0/rows?operator=keep&where=n%3D7")[1]
+        assert [one["row"]["card"] for one in said["rows"]] == ["***"]
     with serving(archived) as url:
         assert "token" not in url
         assert answer(url, "api/queries/0/archive") == (200, {"operators": []})

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -53,7 +55,7 @@ def start(place: Place, mode: str) -> None:
     doubled = mirrored.groupBy("k").process(
         twice, OUT, name="twice", on_timer=soon, side_outputs={"odd": OUT}
     )
-    kept = doubled.filter(even, name="even")
+    kept = doubled.where("n % 2 = 0 or n < 0").filter(even, name="even")
     odd = doubled.side_output("odd").filter(even, name="odd")
     batched = mirrored.map_batches(together, OUT, name="together")
     place.start(mirrored.union(kept).union(odd).union(batched), mode)
@@ -106,7 +108,8 @@ def test_rows_are_of_the_records_whose_number_they_carry(
     )
     exact = [edge for edge in edges if edge["made_by"] == "record"]
     inner = {edge["row"]: edge["input"] for edge in exact if edge["operator"] == "twice"}
-    assert len(inner) == 2 * sum(1 for n in range(RECORDS) if n % 3), "both outputs of a record"
+    made = sum((2 if n % 2 == 0 else 1) for n in range(RECORDS) if n % 3)
+    assert len(inner) == made, "both outputs of a record, of the one what where() lets through"
     for edge in exact:
         if edge["operator"] in ("even", "odd"):
             assert shown[inner[edge["input"]]]["n"] == shown[edge["row"]]["n"], "over two operators"
@@ -125,9 +128,10 @@ def test_rows_are_of_the_records_whose_number_they_carry(
 def over_all(place: Place, record_of: dict[str, int], shown: dict[str, dict[str, Any]]) -> None:
     for operator in ("even", "odd"):
         found = clonos.lineage(place.spark, str(place.checkpoint), of=operator, to="sources").collect()
-        pairs = sorted((shown[row["row"]]["n"], record_of[row["input"]]) for row in found)
+        pairs = sorted((shown[row["row"]]["n"], record_of[row["input"]]) for row in found if row["input"])
         assert pairs == [(n, n) for n in range(RECORDS) if n % 3 and n % 2 == 0], operator
         found = clonos.lineage(place.spark, str(place.checkpoint), of=operator, to="mirror").collect()
+        found = [row for row in found if row["input"]]
         assert {row["input_operator"] for row in found} == {"mirror"}
         assert all(shown[row["row"]]["n"] == shown[row["input"]]["n"] for row in found) and len(found) == len(
             pairs
@@ -140,7 +144,7 @@ def over_all(place: Place, record_of: dict[str, int], shown: dict[str, dict[str,
     with pytest.raises(ConfigurationError, match="does not have epoch 999"):
         clonos.state_at(place.spark, str(place.checkpoint), "twice", at="999")
     first = clonos.lineage(place.spark, str(place.checkpoint), of="even", to="sources", upto=0).collect()
-    assert {row["epoch"] for row in first} == {0}
+    assert {row["epoch"] for row in first} <= {0}
     with pytest.raises(ConfigurationError, match="no row of 'even' goes into one of 'mirror'"):
         clonos.lineage(place.spark, str(place.checkpoint), of="mirror", to="even")
     with pytest.raises(ConfigurationError, match="no operator 'eve'"):
@@ -167,7 +171,64 @@ def by_command(
         assert {call["operator"] for call in twice} <= {"mirror", "twice", "together"}
         if n % 6 in (2, 4):
             assert {call["operator"] for call in found} == {"mirror", "twice", "even", "odd", "together"}
-    told(place, capsys, "9-0-1", code=1)
-    told(place, capsys, f"{record.rpartition('-')[0]}-999999", "--forward", code=1)
-    assert cli.main(["lineage", str(place.checkpoint), record]) == 0
-    assert "it is a record of a source" in capsys.readouterr().out
+    for refused, why in (
+        (("9-0-1",), "is of no source and no operator"),
+        ((f"{record.rpartition('-')[0]}-999999", "--forward"), "was given position 999999"),
+        ((record,), "is a record of a source"),
+        (("2-0-99999", "--forward"), "cannot be had"),
+        ((record, "--forward", "--to", "mirror2"), "no operator 'mirror2'"),
+        ((id, "--to", "together"), "is made of rows of 'together'"),
+    ):
+        assert cli.main(["lineage", str(place.checkpoint), *refused]) == 1, refused
+        assert why in capsys.readouterr().err
+
+
+def test_what_is_lacking_is_said_and_no_row_left_out(
+    place: Place, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.spark.conf.set("spark.clonos.archive.keep", "1 day")
+    mirrored = place.causal(SCHEMA).map(mirror, OUT, name="mirror")
+    place.start(
+        mirrored.groupBy("k").process(twice, OUT, name="twice", on_timer=soon, side_outputs={"odd": OUT})
+    )
+    for at in range(3):
+        place.write({"k": "a", "n": 3 * n + 1} for n in range(4 * at, 4 * at + 4))
+        place.until(lambda at=at: len(place.rows()) >= 4 * at + 4, "rows")  # type: ignore[misc]
+        place.await_commit()
+    place.stop()
+    kept = place.checkpoint
+
+    def lines(checkpoint: Path, **more: Any) -> int:
+        return (
+            clonos.lineage(place.spark, str(checkpoint), of="twice", to="sources", **more)
+            .where("input is not null")
+            .count()
+        )
+
+    def changed(name: str) -> list[Path]:
+        """A copy of the checkpoint, and the segments of `mirror` in it."""
+        shutil.copytree(kept, tmp_path / name)
+        return sorted((tmp_path / name / "clonos" / "archive" / "segments" / "2").glob("*/*.segment"))
+
+    assert lines(kept) == 24
+    monkeypatch.chdir(tmp_path)
+    changed("relative")
+    assert lines(Path("relative")) == 24
+    for path in changed("first"):
+        if path.name.startswith("0" * 20 + "-"):
+            path.write_bytes(path.read_bytes()[:-3] + b"xyz")
+    with pytest.raises(ConfigurationError, match=r"epochs 0 to .* of mirror.* cannot be repeated"):
+        lines(tmp_path / "first", since=0)
+    caplog.clear()
+    assert lines(tmp_path / "first") < 24 and "lineage is of epochs" in caplog.text
+    for path in changed("one instance"):
+        if path.parent.name == "1":
+            path.unlink()
+    with pytest.raises(ConfigurationError, match="nothing is archived of mirror"):
+        lines(tmp_path / "one instance")
+    last = max(int(path.name[:20]) for path in changed("last"))
+    for path in (tmp_path / "last" / "clonos" / "archive" / "segments" / "2").glob("*/*.segment"):
+        if int(path.name[:20]) == last:
+            path.unlink()
+    caplog.clear()
+    assert lines(tmp_path / "last") < 24 and "lineage is of epochs" in caplog.text

@@ -40,6 +40,7 @@ CALL = RecordedCall(
     after={b"\x01": {"turn": 2, "at": (1, 2.5)}},
     watermark=1_700_000_000_000_000,
     random=random.Random(1).getstate(),
+    random_after=random.Random(2).getstate(),
     clock=None,
     instants=[1, 2],
     answers=[

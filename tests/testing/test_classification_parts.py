@@ -29,9 +29,9 @@ from clonos.testing.classification.shrink import fewest
 from clonos.testing.classification.staged_services import Stage
 from clonos.testing.classification.trials import MOST, Trials
 from clonos.testing.classification.worker import Worker
-from clonos.testing.driver.canonical_text import canonical
 from clonos.testing.driver.operator_driver import OperatorDriver
 from clonos.testing.driver.streams import stream
+from clonos.values.canonical_text import canonical
 
 CHANNELS = st.lists(st.integers(0, 3), min_size=1, max_size=12)
 SEEDS = st.integers(0, 2**32)

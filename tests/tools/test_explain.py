@@ -10,7 +10,7 @@ import pytest
 
 from clonos.archive.drawing import draw
 from clonos.archive.explain import RowId
-from clonos.archive.masking import mask
+from clonos.archive.masking import Mask
 from clonos.errors import ConfigurationError
 from clonos.protocol.ids import Origin
 from clonos.tools.explain import _lacks, lines
@@ -101,7 +101,7 @@ def test_a_call_that_was_given_many_records_is_not_all_in_the_text() -> None:
 
 def test_what_is_masked_is_nowhere() -> None:
     said = copy.deepcopy(SAID)
-    mask(said, frozenset({"card"}))
+    Mask({"card"}).hide(said)
     text = "\n".join(lines(said)) + draw(said)
     assert "4711" not in text and "spent=***" not in text and "spent=12.5" in text
     assert "n=1" in text and "2026-11-29T11:00:00Z" in text

@@ -437,7 +437,7 @@ def test_a_token_is_asked_for_and_kept_by_the_browser() -> None:
         assert (status, headers["Location"]) == (303, "/") and "HttpOnly" in headers["Set-Cookie"]
         cookie = headers["Set-Cookie"].partition(";")[0]
         assert get(server, "/api/queries", Cookie=cookie)[0] == 200
-        assert get(server, "/api/queries", Cookie="clonos_token=wrong")[0] == 401
+        assert get(server, "/api/queries", Cookie=f"clonos_token_{server.server_address[1]}=wrong")[0] == 401
 
 
 def test_a_connection_that_says_nothing_keeps_none_waiting(tmp_path: Path) -> None:

@@ -7,11 +7,12 @@ What a call found in its state, which earlier records of the key have left, is n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from clonos.protocol.ids import Epoch, NodeId, Origin, OutputNumber, RecordId, channel_origin
+from clonos.protocol.side_output import OutputName
 from clonos.protocol.topology import NodeKind, Topology
 
 
@@ -26,6 +27,17 @@ class Derivation:
     first: OutputNumber
     count: int
     inputs: tuple[RecordId, ...]
+    given_as: tuple[
+        int, ...
+    ] = ()  # of each row, which one it is another form of (`given_as`); () where each is itself
+
+    def other_forms(self, row: RecordId) -> Iterator[RecordId]:
+        """What else of the call is the same row: as the function gave it, and behind expressions."""
+        forms = self.given_as or tuple(range(self.count))
+        own = forms[row.position - self.first]
+        return (
+            RecordId(self.origin.channel, self.first + at) for at, form in enumerate(forms) if form == own
+        )
 
     def rows(self) -> Iterator[RecordId]:
         """Those that it gave."""
@@ -70,9 +82,14 @@ def forward(
     *,
     ends_at: Callable[[NodeId], bool] = lambda node: False,
 ) -> Iterator[Derivation]:
-    """Which rows were made of the records, which of these, and so on to the last operators, or to others at which it
-    ends. Each derivation comes once, those of the first operators first."""
+    """Which rows were made of the records, in whatever form readers got them, which of these, and so on to the last
+    operators, or to others at which it ends. Each derivation comes once, those of the first operators first."""
     pending = _Pending(records)
+    for record in [*pending.all]:
+        origin = channel_origin(record.channel)
+        if program.node(origin.node).kind is NodeKind.OPERATOR:
+            for derivation in found.of_rows(origin, frozenset([record.position])):
+                pending.add(derivation.other_forms(record))
     told: set[tuple[Origin, OutputNumber]] = set()
     while pending:
         origin, taken = pending.take(min)
@@ -88,6 +105,25 @@ def forward(
                 pending.add(derivation.rows())
 
 
+def leads_to(program: Topology, node: int, end: int) -> bool:
+    """Whether rows of a node go into rows of another one, over whatever is in between."""
+    return any(before == node or leads_to(program, node, before) for before in program.node(end).upstream)
+
+
+def given_as(outputs: Sequence[OutputName]) -> tuple[int, ...]:
+    """Of the rows of a call, by the outputs that they are of: which one each is another form of. A row that an
+    expression makes of another one stands right behind that, or, where that has no reader, behind the others that are
+    made of it (`operators.derived_outputs`); of two rows in a row that leave one form each, it cannot be told then."""
+    found: list[int] = []
+    before = ("", "")
+    for at, output in enumerate(outputs):
+        source, slash, expressions = output.partition("/")
+        is_another_form = slash and at > 0 and source == before[0] and expressions > before[1]
+        found.append(found[-1] if is_another_form else at)
+        before = (source, expressions)
+    return tuple(found)
+
+
 class _Pending:
     """Records that are to be looked at, by the instance that they are of; each is, once."""
 
@@ -98,6 +134,11 @@ class _Pending:
 
     def __bool__(self) -> bool:
         return bool(self._by_origin)
+
+    @property
+    def all(self) -> frozenset[RecordId]:
+        """That were added."""
+        return frozenset(self._seen)
 
     def add(self, records: Iterable[RecordId]) -> None:
         for record in records:

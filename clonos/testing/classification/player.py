@@ -18,8 +18,8 @@ from clonos.testing.classification.observation import Observation, OutputRow
 from clonos.testing.classification.script import Recorded, Script
 from clonos.testing.classification.staged_services import Stage
 from clonos.testing.driver import OperatorDriver, SideOutput
-from clonos.testing.driver.canonical_text import canonical
 from clonos.testing.driver.recording import Recording
+from clonos.values.canonical_text import canonical
 
 AFTERWARDS_S: Final = 3600
 """How long the clock goes on behind the last record."""

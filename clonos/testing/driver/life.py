@@ -34,9 +34,9 @@ from clonos.storage.manifest import Manifest
 from clonos.storage.snapshots import SnapshotStore
 from clonos.storage.timers import EVENT_TIME, PROCESSING_TIME, TimerQueue
 from clonos.testing.driver import differences
-from clonos.testing.driver.canonical_text import canonical
 from clonos.testing.driver.differences import Said, Seen
 from clonos.values import state_codec
+from clonos.values.canonical_text import canonical
 from clonos.values.key_codec import unpack
 from clonos_standby.cluster.spec import NodeSpec
 from clonos_standby.replica import snapshot_metadata

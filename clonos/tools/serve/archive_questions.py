@@ -7,36 +7,41 @@ command that answers it (`clonos archive find`, `clonos explain`), and one at a 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Final
 
-from clonos.archive.drawing import draw
-from clonos.archive.masking import mask, masked_row
+from clonos.archive.asking import Answer, NotAnswered, ask
+from clonos.archive.masking import WITHOUT_TEXT, Mask
 from clonos.archive.reading import ArchivedQuery
 from clonos.errors import ClonosError
-from clonos.tools.explain import lines
 from clonos.values.readable import moment
 
 FOUND_AT_MOST: Final = 50
 LONGEST_SECONDS: Final = 120.0
+_OURS: Final = ("ConfigurationError", "StateError", "CheckpointMismatch")
+"""Errors whose messages have no value of a row."""
+_LOOK_SECONDS: Final = 0.3
 
 
 class ArchiveQuestions:
-    """Of one query. Each answer is a document; what went wrong stands in it as `error`."""
+    """Of one query. Each answer is a document; what went wrong stands in it as `error`. A question whose asker has gone
+    (`is_wanted`) is given up."""
 
     def __init__(self, location: str, masked: Sequence[str] = ()) -> None:
         """`masked` are columns whose values no answer has."""
         self._location = location
-        self._mask = frozenset(masked)
+        self._mask = Mask(masked)
         self._turn = threading.Lock()
 
     def listed(self) -> dict[str, Any]:
         """By operator, how many rows can be asked for, and from when; none where there is no archive."""
         try:
-            instances = [each for each in ArchivedQuery(self._location).instances() if each.segments]
+            query = ArchivedQuery(self._location)
+            self._mask.check(query)
+            instances = [each for each in query.instances() if each.segments]
         except ClonosError as error:
             return {"error": error.message, "operators": []}
         operators: dict[str, dict[str, Any]] = {}
@@ -53,55 +58,51 @@ class ArchiveQuestions:
             said["times"] = [moment(min(said["times"])), moment(max(said["times"]))]
         return {"operators": list(operators.values())}
 
-    def found(self, operator: str, where: Sequence[str], since: str, upto: str) -> dict[str, Any]:
-        """Rows of an operator that had these values (`column=value`), no more than FOUND_AT_MOST; values as text."""
-        if hidden := sorted(self._mask & {text.partition("=")[0].strip() for text in where}):
-            return {"error": f"values of {', '.join(hidden)} are not shown, nor looked for"}
-        bounds = [*(["--from", since] if since else []), *(["--to", upto] if upto else [])]
-        limit = f"--limit={FOUND_AT_MOST}"
-        said = self._ask(
-            "archive",
-            "find",
-            f"--operator={operator}",
-            *bounds,
-            limit,
-            "--json",
-            "--",
-            self._location,
-            *where,
-        )
-        if isinstance(said, dict):
-            return said
-        for each in said:
-            each["row"] = {
-                name: _as_text(value) for name, value in masked_row(each["row"], self._mask).items()
-            }
-        return {"rows": said, "limit": FOUND_AT_MOST}
-
-    def explained(self, row: str) -> dict[str, Any]:
-        """A row, as text and as a picture."""
-        said = self._ask("explain", "--json", "--", self._location, row)
-        if "id" not in said:
-            return dict(said)
-        if self._mask:
-            mask(said, self._mask)
-        return {"id": said["id"], "text": "\n".join(lines(said)), "picture": draw(said)}
-
-    def _ask(self, *arguments: str) -> Any:
-        """What a command answers as JSON, or why it does not."""
-        command = [sys.executable, "-m", "clonos.cli", *arguments]
-        with self._turn:
-            try:
-                done = subprocess.run(
-                    command, capture_output=True, text=True, timeout=LONGEST_SECONDS, check=False
-                )
-            except subprocess.TimeoutExpired:
-                return {"error": f"it has taken longer than {LONGEST_SECONDS:g} s. Ask for fewer epochs"}
+    def found(
+        self, operator: str, where: Sequence[str], since: str, upto: str, is_wanted: Callable[[], bool]
+    ) -> dict[str, Any]:
+        """Rows of an operator that had these values (`column=value`), no more than FOUND_AT_MOST; values as text. What
+        could not be looked at is said as `lacking`."""
+        bounds = [*([f"--from={since}"] if since else []), *([f"--to={upto}"] if upto else [])]
+        limits = [f"--limit={FOUND_AT_MOST}", f"--mask={self._mask}", "--json"]
+        command = ["archive", "find", f"--operator={operator}", *bounds, *limits, "--", self._location]
+        answer = self._ask([*command, *(where or ["all"])], is_wanted)
+        if isinstance(answer, dict):
+            return answer
         try:
-            return json.loads(done.stdout)
+            said: dict[str, Any] = json.loads(answer.text)
         except ValueError:
-            said = done.stderr.strip().splitlines() or ["nothing was answered"]
-            return {"error": said[-1].removeprefix("clonos: ")}
+            return self._failed(answer)
+        for each in said["rows"]:
+            each["row"] = {name: _as_text(value) for name, value in each["row"].items()}
+        return {**said, "limit": FOUND_AT_MOST}
+
+    def explained(self, row: str, is_wanted: Callable[[], bool]) -> dict[str, Any]:
+        """A row, as text and as a picture."""
+        with tempfile.TemporaryDirectory(prefix="clonos-page-") as folder:
+            picture = Path(folder, "why.svg")
+            command = ["explain", f"--mask={self._mask}", f"--draw={picture}", "--", self._location, row]
+            answer = self._ask(command, is_wanted)
+            if isinstance(answer, dict):
+                return answer
+            if not picture.exists():
+                return self._failed(answer)
+            return {"id": row, "text": answer.text, "picture": picture.read_text("utf-8")}
+
+    def _failed(self, answer: Answer) -> dict[str, Any]:
+        kind = answer.complaint.partition(":")[0]
+        return {"error": WITHOUT_TEXT if self._mask and kind not in _OURS else answer.complaint}
+
+    def _ask(self, command: Sequence[str], is_wanted: Callable[[], bool]) -> Answer | dict[str, Any]:
+        while not self._turn.acquire(timeout=_LOOK_SECONDS):
+            if not is_wanted():
+                return {"error": "it is not wanted any more"}
+        try:
+            return ask(command, patience=LONGEST_SECONDS, is_wanted=is_wanted)
+        except NotAnswered:
+            return {"error": f"it has taken longer than {LONGEST_SECONDS:g} s. Ask for fewer epochs"}
+        finally:
+            self._turn.release()
 
 
 def _as_text(value: Any) -> str:

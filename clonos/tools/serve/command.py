@@ -67,8 +67,9 @@ def run(arguments: argparse.Namespace) -> int:
     archives = []
     if arguments.archive:
         token = token or secrets.token_urlsafe()
-        masked = [name.strip() for name in arguments.mask.split(",") if name.strip()]
-        archives = [ArchiveQuestions(location, masked) for location in arguments.checkpoint]
+        archives = [
+            ArchiveQuestions(location, arguments.mask.split(",")) for location in arguments.checkpoint
+        ]
     queries = [ObservedQuery(location) for location in arguments.checkpoint]
     server = WebServer(
         arguments.host,

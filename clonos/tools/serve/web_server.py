@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import hmac
 import json
+import select
 import socket
 import ssl
 import time
@@ -33,7 +34,6 @@ from clonos.tools.serve.archive_questions import ArchiveQuestions
 from clonos.tools.serve.observed_query import ObservedQuery
 
 LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
-_COOKIE: Final = "clonos_token"
 _TYPES: Final = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _STATIC: Final = files("clonos.tools.serve") / "static"
 _SECURITY: Final = {
@@ -104,7 +104,7 @@ class _Handler(BaseHTTPRequestHandler):
                 b"",
                 **{
                     "Location": "/",
-                    "Set-Cookie": f"{_COOKIE}={self.server.token}; HttpOnly; SameSite=Strict; Path=/",
+                    "Set-Cookie": f"{self._cookie}={self.server.token}; HttpOnly; SameSite=Strict; Path=/",
                 },
             )
         elif not self._may_read():
@@ -125,6 +125,11 @@ class _Handler(BaseHTTPRequestHandler):
             return False
         return host in (*LOOPBACK, str(self.server.server_address[0]))
 
+    @property
+    def _cookie(self) -> str:
+        """Browsers keep cookies by host, whatever the port: another page of this host has one of its own."""
+        return f"clonos_token_{self.server.server_address[1]}"
+
     def _fits(self, token: str) -> bool:
         wanted = self.server.token
         return wanted is None or hmac.compare_digest(token.encode(), wanted.encode())
@@ -132,7 +137,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _may_read(self) -> bool:
         said = self.headers.get("Authorization", "").removeprefix("Bearer ").strip()
         try:
-            kept = SimpleCookie(self.headers.get("Cookie", "")).get(_COOKIE)
+            kept = SimpleCookie(self.headers.get("Cookie", "")).get(self._cookie)
         except CookieError:
             kept = None
         return self._fits(said) or (kept is not None and self._fits(kept.value))
@@ -166,6 +171,17 @@ class _Handler(BaseHTTPRequestHandler):
             case _:
                 self._answer(HTTPStatus.NOT_FOUND, b"There is no such page.\n")
 
+    def _is_still_there(self) -> bool:
+        """Whether the asker waits for the answer: it would have closed the connection. Through TLS that cannot be seen
+        without reading."""
+        if isinstance(self.connection, ssl.SSLSocket):
+            return True
+        try:
+            ready, _, _ = select.select([self.connection], [], [], 0)
+            return not ready or bool(self.connection.recv(1, socket.MSG_PEEK))
+        except (OSError, ValueError):
+            return False
+
     def _ask(self, archive: ArchiveQuestions, what: str, given: Mapping[str, list[str]]) -> None:
         def one(name: str) -> str:
             return given.get(name, [""])[0]
@@ -175,9 +191,10 @@ class _Handler(BaseHTTPRequestHandler):
         elif what == "archive":
             self._json(archive.listed())
         elif what == "rows":
-            self._json(archive.found(one("operator"), given.get("where", []), one("from"), one("to")))
+            where = given.get("where", [])
+            self._json(archive.found(one("operator"), where, one("from"), one("to"), self._is_still_there))
         elif what == "explain":
-            self._json(archive.explained(one("row")))
+            self._json(archive.explained(one("row"), self._is_still_there))
         else:
             self._answer(HTTPStatus.NOT_FOUND, b"There is no such page.\n")
 

@@ -24,8 +24,9 @@ export async function openArchive(number) {
   find("explained").replaceChildren();
   try {
     const said = await asked("archive", {});
-    if (number !== query || !said.operators.length) return;
+    if (number !== query || !(said.operators.length || said.error)) return;
     find("archive").hidden = false;
+    if (said.error) { find("archived").textContent = said.error; return; }
     find("archived").textContent = said.operators.map((one) =>
       `${one.name}: epochs ${one.epochs[0]} to ${one.epochs[1]}, ${size(one.bytes)}`).join(" · ");
     find("operator").replaceChildren(...said.operators.map((one) => element("option", {}, one.name)));
@@ -54,9 +55,9 @@ find("ask").addEventListener("submit", (event) => {
   explain(find("row").value.trim());
 });
 
-// Conditions are apart from each other by commas.
+// Conditions are apart from each other by commas, but for those in "quotes".
 function conditions(text) {
-  return text.split(",").map((one) => one.trim()).filter(Boolean);
+  return (text.match(/(?:"(?:[^"\\]|\\.)*"|[^,])+/g) ?? []).map((one) => one.trim()).filter(Boolean);
 }
 
 function told(text, level = "quiet") {
@@ -65,17 +66,22 @@ function told(text, level = "quiet") {
 
 function showRows(said) {
   if (said.error) return told(said.error, "error");
-  if (!said.rows.length) return told("No row had these values.");
-  const names = Object.keys(said.rows[0].row);
-  const head = element("tr", {}, ...["row", "epoch", ...names].map((name) => element("th", {}, name)));
+  const lacking = said.lacking.map((one) => element("p", { class: "error", role: "status" }, `not looked at: ${one}`));
+  if (!said.rows.length) {
+    told(lacking.length ? "No row of what could be looked at had these values." : "No row had these values.");
+    return find("found").append(...lacking);
+  }
+  const outputs = said.rows.some((one) => one.output) ? ["output"] : [];
+  const names = [...new Set(said.rows.flatMap((one) => Object.keys(one.row)))];
+  const head = element("tr", {}, ...["row", "epoch", ...outputs, ...names].map((name) => element("th", {}, name)));
   const rows = said.rows.map((one) => {
     const button = element("button", { type: "button", title: "why?" }, one.id);
     button.addEventListener("click", () => explain(one.id));
     return element("tr", {}, element("td", {}, button), element("td", {}, one.epoch),
-      ...names.map((name) => element("td", {}, one.row[name])));
+      ...outputs.map(() => element("td", {}, one.output ?? "")), ...names.map((name) => element("td", {}, one.row[name] ?? "")));
   });
   const more = said.rows.length === said.limit ? ` The first ${count(said.limit)} are shown.` : "";
-  find("found").replaceChildren(element("p", { class: "quiet" }, `${count(said.rows.length)} rows.${more}`),
+  find("found").replaceChildren(element("p", { class: "quiet" }, `${count(said.rows.length)} rows.${more}`), ...lacking,
     element("div", { class: "scrolls rows" }, element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows))));
 }
 

@@ -1,0 +1,57 @@
+"""An archive is asked in a process of its own: a command repeats functions with the hash seed of replicas, and what
+they do to their modules, or print, stays there."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+_LOOK_SECONDS: Final = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a command has said."""
+
+    code: int
+    text: str
+    complaint: str  # its last line on the standard error
+
+
+class NotAnswered(Exception):
+    """It has taken too long, or is not wanted any more."""
+
+
+def ask(
+    arguments: Sequence[str],
+    *,
+    patience: float | None = None,
+    is_wanted: Callable[[], bool] = lambda: True,
+) -> Answer:
+    """What `clonos` with these arguments says, with the modules that this process can import. Raises NotAnswered after
+    `patience` seconds, or when it is not wanted any more."""
+    modules = os.pathsep.join(dict.fromkeys(os.path.abspath(entry or ".") for entry in sys.path))
+    deadline = None if patience is None else time.monotonic() + patience
+    with subprocess.Popen(
+        [sys.executable, "-m", "clonos.cli", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, "PYTHONPATH": modules, "PYTHONHASHSEED": "0"},
+    ) as process:
+        while True:
+            try:
+                text, errors = process.communicate(timeout=_LOOK_SECONDS)
+                break
+            except subprocess.TimeoutExpired:
+                if not is_wanted() or (deadline is not None and time.monotonic() > deadline):
+                    process.kill()
+                    raise NotAnswered from None
+    said = errors.strip().splitlines()
+    return Answer(process.returncode, text, said[-1].removeprefix("clonos: ") if said else "")
