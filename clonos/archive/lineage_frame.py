@@ -118,18 +118,22 @@ class _Asked:
         if upto is not None:
             end = max(each[1] for each in found if each is not None)
         for each in instances:
-            if (since is None and min(each.epochs) < begin) or (upto is None and _last_ended(each) > end):
-                LOG.warning(
-                    "lineage is of epochs %d to %d, which all operators have that are asked about; of %s there are "
-                    "epochs %d to %d. `clonos archive verify` says what is missing of others",
-                    *(begin, end, each, min(each.epochs), _last_ended(each)),
-                )
-                break
             if begin <= end and (each.first > begin or _last_ended(each) < end):
                 raise ConfigurationError(
                     f"epochs {begin} to {end} of {each} cannot be repeated: it has {each.first} to {_last_ended(each)}",
                     hint="Ask for those with since= and upto=. `clonos archive verify` says what is missing",
                 )
+        more = (
+            each
+            for each in instances
+            if (since is None and min(each.epochs) < begin) or (upto is None and _last_ended(each) > end)
+        )
+        if (one := next(more, None)) is not None:
+            LOG.warning(
+                "lineage is of epochs %d to %d, which all operators have that are asked about; of %s there are epochs "
+                "%d to %d. `clonos archive verify` says what is missing of others",
+                *(begin, end, one, min(one.epochs), _last_ended(one)),
+            )
         return cls(query, begin, end)
 
     def spans(self, node: NodeId) -> list[Span]:

@@ -118,11 +118,13 @@ def _in_a_fork(told: Any) -> list[str]:
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
-        os.close(read)
-        with os.fdopen(write, "w", encoding="utf-8") as answer:
-            answer.write(json.dumps(told()))
-        sys.stdout.flush()
-        os._exit(0)
+        try:
+            os.close(read)
+            with os.fdopen(write, "w", encoding="utf-8") as answer:
+                answer.write(json.dumps(told()))
+            sys.stdout.flush()
+        finally:
+            os._exit(0)  # whatever the function has raised: it is not this process that goes on
     os.close(write)
     with os.fdopen(read, encoding="utf-8") as answer:
         ready, _, _ = select.select([answer], [], [], LONGEST_SECONDS)

@@ -64,6 +64,8 @@ def unmodified(key: Any, row: Any, ctx: Any) -> Iterator[tuple[Any, ...]]:
 
 def pay(key: Any, row: Any, ctx: Any) -> Iterator[tuple[Any, ...]]:
     """One payment, one timer that is set and cancelled, one draw, one reading, and a set; by `RULE` otherwise."""
+    if RULE == "exit":
+        raise SystemExit(0)
     amount = row.n * 100 if RULE == "amount" else row.n
     ctx.effect(take if RULE == "another effect" else send, amount, key=f"p-{row.n}")
     if RULE == "twice":

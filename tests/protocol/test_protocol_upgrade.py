@@ -92,7 +92,10 @@ def test_without_that_version_the_start_is_refused_with_both_ways_out() -> None:
     assert "epoch 5 was begun by the program before" in text
     assert "version '1' of 'totals' has to repeat it" in text
     assert "Give the old function as previous={'1': function}" in text
-    assert "start the old program once with .trigger(availableNow=True)" in text
+    assert (
+        "start the old program once until the epoch has committed, with .trigger(availableNow=True) if"
+        in text
+    )
 
 
 def test_columns_settings_and_time_wait_for_the_end_of_an_epoch_that_was_seen() -> None:
@@ -128,7 +131,10 @@ def test_what_a_call_covers_changes_only_where_no_epoch_is_open_that_was_begun_o
             ) as refused:
                 take_over(History.of(QUERY), program, seen(5, ahead))
             assert "per of node 2 ('totals') was 'batch' and is 'bundle' now" in str(refused.value)
-            assert "Start the old program once with .trigger(availableNow=True)" in str(refused.value)
+            assert (
+                "Start the old program once until the epoch has committed, with .trigger(availableNow=True) if"
+                in str(refused.value)
+            )
         upgrade = take_over(History.of(QUERY), program, clean(5))
         assert [upgrade.history.at(epoch).node(2).per for epoch in (4, 5)] == ["batch", "bundle"]
         assert take_over(History.of(QUERY), program, OpenEpoch(5, begun=True, seen=4)).drops

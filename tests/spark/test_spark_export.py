@@ -161,7 +161,7 @@ def test_what_cannot_be_tried_by_itself_is_said(place: Place, tmp_path: Path) ->
     assert "1 failed, 8 passed" in result.stdout and "cut.call" in result.stdout, result.stdout
 
 
-RULES = ["amount", "another effect", "twice", "order", "no draw", "more draws", "once more"]
+RULES = ["amount", "another effect", "twice", "order", "no draw", "more draws", "once more", "exit"]
 
 
 def test_whatever_is_said_or_asked_otherwise_is_found(place: Place, tmp_path: Path) -> None:

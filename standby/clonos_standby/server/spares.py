@@ -51,7 +51,13 @@ _SINKS = "clonos.sinks"
 """A query needs the modules of its own sinks: SQLAlchemy alone costs as much as Arrow and NumPy."""
 
 
-_SELDOM: Final = {"clonos.storage.event_tables": RecoveryKind.EVENT_LOG.value.encode()}
+_SELDOM: Final = {
+    # Python pickles an enum's member by its value, or, in 3.11 up to 3.11.3, by its name.
+    "clonos.storage.event_tables": (
+        RecoveryKind.EVENT_LOG.value.encode(),
+        RecoveryKind.EVENT_LOG.name.encode(),
+    )
+}
 """With SQLAlchemy, too: what the nodes have in them that need it."""
 
 
@@ -72,7 +78,9 @@ def warm(entry: str, nodes: Iterable[bytes]) -> list[str]:
         if problem:
             missing.append(problem)
             continue
-        wanted = [name for name in _modules(package) if _SELDOM.get(name, b"") in pickled]
+        wanted = [
+            name for name in _modules(package) if any(mark in pickled for mark in _SELDOM.get(name, (b"",)))
+        ]
         missing += [problem for name in wanted if (problem := _import(name))]
     named = [name for name in _modules(_SINKS) if name.encode() in pickled]
     missing += [problem for name in named if (problem := _import(name))]
