@@ -31,7 +31,7 @@ def tour(folder: Path) -> Iterator[str]:
                 yield f"    clonos replay {checkpoint} --row {row} --pdb"
                 yield "keep that call as a test, and try it again:"
                 yield f"    clonos export {checkpoint} --row {row} --to {folder}/calls"
-                yield f"        pytest -p clonos.testing.pytest_plugin {folder}/calls"
+                yield f"    pytest -p clonos.testing.pytest_plugin {folder}/calls"
                 yield "what would be paid if only those were who are late by an hour and a half?"
                 yield f"    clonos replay {checkpoint} --operator compensation --columns decision,amount \\"
                 yield "        --against clonos.tools.flights.operators:compensation_from_90_minutes"
