@@ -35,6 +35,20 @@ _USUAL_HOMES = (
 )
 
 
+def module_path() -> list[str]:
+    """Where this process finds modules: functions are pickled by their names, so a process that is to load them looks
+    there, too."""
+    entries = [entry or os.getcwd() for entry in sys.path]
+    return list(dict.fromkeys(os.path.abspath(entry) for entry in entries if os.path.exists(entry)))
+
+
+def repeating_environment() -> dict[str, str]:
+    """Of a process that runs users' functions again, as replicas did: with their hash seed, and the modules of this
+    process and of the working directory."""
+    path = dict.fromkeys([os.getcwd(), *module_path()])
+    return {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": os.pathsep.join(path)}
+
+
 def jar_path() -> Path:
     """The Spark plugin's jar. Raises ConfigurationError where this installation has none."""
     path = Path(__file__).parent / "jars" / JAR_NAME

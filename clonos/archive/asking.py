@@ -3,13 +3,14 @@ they do to their modules, or print, stays there."""
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
+
+from clonos.environment import repeating_environment
 
 _LOOK_SECONDS: Final = 0.3
 
@@ -35,7 +36,6 @@ def ask(
 ) -> Answer:
     """What `clonos` with these arguments says, with the modules that this process can import. Raises NotAnswered after
     `patience` seconds, or when it is not wanted any more."""
-    modules = os.pathsep.join(dict.fromkeys(os.path.abspath(entry or ".") for entry in sys.path))
     deadline = None if patience is None else time.monotonic() + patience
     with subprocess.Popen(
         [sys.executable, "-m", "clonos.cli", *arguments],
@@ -43,7 +43,7 @@ def ask(
         stderr=subprocess.PIPE,
         stdin=subprocess.DEVNULL,
         text=True,
-        env={**os.environ, "PYTHONPATH": modules, "PYTHONHASHSEED": "0"},
+        env=repeating_environment(),
     ) as process:
         while True:
             try:

@@ -70,9 +70,7 @@ class ArchivedDerivations:
         self._query = query
 
     def of_rows(self, origin: Origin, numbers: frozenset[int]) -> Iterator[Derivation]:
-        instance = self._query.instance(origin)
-        if instance is None:
-            raise StateError(f"the query has no operator's instance {origin}")
+        instance = self._query.operator_instance(origin)
         for epoch, here in _by_epoch(instance, numbers):
             yield from _making(instance, epoch, here)
 
@@ -164,12 +162,9 @@ def _making(instance: ArchivedInstance, epoch: Epoch, numbers: list[int]) -> Ite
     """The calls that made rows of an epoch."""
     watcher = _MakingWatcher(numbers)
     with desk_for(instance, watcher) as desk:
-        try:
-            for each in instance.repeated(epoch, desk, number=OutputNumber(numbers[0])):
-                if isinstance(each, Lacking):
-                    raise lacking(instance, f"epoch {epoch}", each.why)
-        except RowIsMade:
-            """All are, and known to be what was made."""
+        why = instance.repeated_to_row(OutputNumber(numbers[0]), epoch, desk)
+    if why is not None:
+        raise lacking(instance, f"epoch {epoch}", why.why)
     found = [derivation(instance, epoch, call) for call in watcher.found]
     made = {row.position for one in found for row in one.rows()}
     if lost := [number for number in numbers if number not in made]:

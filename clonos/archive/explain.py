@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from clonos.archive.desk import Desk
 from clonos.archive.reading import ArchivedInstance, ArchivedQuery, desk_for
-from clonos.archive.tracing import Asked, RowIsMade, TracedCall, Tracer
+from clonos.archive.tracing import Asked, TracedCall, Tracer
 from clonos.errors import ClonosError, ConfigurationError, StateError
 from clonos.protocol.archive.episode import Lacking
 from clonos.protocol.ids import Epoch, InstanceId, NodeId, Origin, OutputNumber, RecordId, channel_origin
@@ -109,12 +109,7 @@ def explain(query: ArchivedQuery, row: RowId, *, inputs: int = 10, depth: int = 
 
 def made_by(query: ArchivedQuery, row: RowId) -> tuple[ArchivedInstance, Epoch, TracedCall]:
     """Which call has made a row. Raises StateError where that cannot be had."""
-    instance = query.instance(row.origin)
-    if instance is None:
-        raise StateError(f"the query has no operator's instance {row.origin}")
-    epoch = instance.made_in(row.number)
-    if isinstance(epoch, Lacking):
-        raise StateError(f"what made the row {row} cannot be repeated: {epoch.why}")
+    instance, epoch = query.place_of(row.origin, row.number)
     tracer = Tracer(row.number)
     lacking, _ = _repeat(instance, epoch, tracer)
     if lacking is not None or tracer.found is None:
@@ -130,11 +125,8 @@ def _repeat(instance: ArchivedInstance, epoch: Epoch, tracer: Tracer) -> tuple[s
     """Up to the row: why it is not made, or the row as its readers got it; neither where nothing made it."""
     with desk_for(instance, tracer) as desk:
         try:
-            for found in instance.repeated(epoch, desk, number=tracer.number):
-                if isinstance(found, Lacking):
-                    return found.why, {}
-        except RowIsMade:
-            """That is far enough."""
+            if (lacking := instance.repeated_to_row(tracer.number, epoch, desk)) is not None:
+                return lacking.why, {}
         except ClonosError as error:
             return _Raised(f"{type(error).__name__}: {error}"), {}
         return None, _shown(desk, tracer)

@@ -10,14 +10,14 @@ from clonos.archive.desk import Desk
 from clonos.archive.explain import RowId
 from clonos.archive.reading import ArchivedInstance, ArchivedQuery, desk_for
 from clonos.archive.recorded_answers import reading_of
-from clonos.archive.tracing import InputRecord, Row, RowIsMade, TracedCall, Tracer
+from clonos.archive.tracing import InputRecord, Row, TracedCall, Tracer
 from clonos.archive.trial import Timer, answer_of, rows_of
 from clonos.errors import ConfigurationError, StateError
 from clonos.operators.function_code import has_function
 from clonos.operators.named_object import name_of
 from clonos.operators.process import OfBoth
 from clonos.operators.rows import RowEncoder
-from clonos.protocol.archive.episode import Episode, Lacking
+from clonos.protocol.archive.episode import Episode
 from clonos.protocol.ids import Epoch, OutputNumber, channel_origin
 from clonos.protocol.recovery.causal.determinant import Step
 from clonos.storage.dead_letters import row_stream
@@ -78,12 +78,7 @@ class _Recorder(Tracer):
 def recorded_call(query: ArchivedQuery, row: RowId, *, function: str = "") -> RecordedCall:
     """The call that made a row. `function` is its name, where another one is to be tried than it has. Raises
     StateError where it cannot be had, ConfigurationError where its function has no name."""
-    instance = query.instance(row.origin)
-    if instance is None:
-        raise StateError(f"the query has no operator's instance {row.origin}")
-    epoch = instance.made_in(row.number)
-    if isinstance(epoch, Lacking):
-        raise StateError(f"what made the row {row} cannot be repeated: {epoch.why}")
+    instance, epoch = query.place_of(row.origin, row.number)
     recorder = _Recorder(row.number)
     _repeat(instance, epoch, recorder, row)
     episode = instance.episode(epoch)
@@ -107,14 +102,11 @@ def recorded_call(query: ArchivedQuery, row: RowId, *, function: str = "") -> Re
 
 def _repeat(instance: ArchivedInstance, epoch: Epoch, recorder: _Recorder, row: RowId) -> None:
     with desk_for(instance, recorder) as desk:
-        try:
-            for each in instance.repeated(
-                epoch, desk, number=row.number, begins=lambda _, node: recorder.begins(desk, node)
-            ):
-                if isinstance(each, Lacking):
-                    raise StateError(f"what made the row {row} cannot be repeated: {each.why}")
-        except RowIsMade:
-            """That is far enough."""
+        lacking = instance.repeated_to_row(
+            row.number, epoch, desk, begins=lambda _, node: recorder.begins(desk, node)
+        )
+    if lacking is not None:
+        raise StateError(f"what made the row {row} cannot be repeated: {lacking.why}")
     if recorder.found is None:
         raise StateError(f"what made the row {row} cannot be repeated: no row has this number")
 

@@ -18,8 +18,8 @@ from typing import Final
 import cloudpickle
 
 from clonos.archive.desk import Desk
-from clonos.archive.tracing import Watcher
-from clonos.errors import ConfigurationError, LogCorrupt, SnapshotCorrupt
+from clonos.archive.tracing import RowIsMade, Watcher
+from clonos.errors import ConfigurationError, LogCorrupt, SnapshotCorrupt, StateError
 from clonos.operators.function_code import code_of, is_another
 from clonos.operators.intercept.install import install
 from clonos.protocol.archive.episode import Episode, Lacking, put_together
@@ -77,7 +77,7 @@ class ArchivedInstance:
         """Of the archived states, in the order of the log."""
         return sorted(self.states.manifests(), key=lambda name: (name.sequence, name.fence))
 
-    @property
+    @cached_property
     def state_epochs(self) -> list[Epoch]:
         """At whose end there is a state, in order."""
         return sorted({name.epoch for name in self.state_names if name.final})
@@ -202,7 +202,7 @@ class ArchivedInstance:
             )
         return node
 
-    @property
+    @cached_property
     def last_ended(self) -> Epoch | None:
         """The last epoch, but for one that is running."""
         for epoch in sorted(self.epochs, reverse=True):
@@ -222,7 +222,7 @@ class ArchivedInstance:
             except SnapshotCorrupt as error:
                 yield f"the state of {'the end of' if name.final else 'inside'} epoch {name.epoch}: {error.message}"
 
-    @property
+    @cached_property
     def first(self) -> Epoch:
         """The first epoch that can be repeated."""
         epoch = min(self.epochs, default=NO_EPOCH)
@@ -277,6 +277,24 @@ class ArchivedInstance:
                 passed_over.add(damaged.name)
                 continue
             return
+
+    def repeated_to_row(
+        self,
+        number: OutputNumber,
+        epoch: Epoch,
+        desk: Desk,
+        *,
+        begins: Callable[[Epoch, NodeSpec], None] = lambda epoch, node: None,
+    ) -> Lacking | None:
+        """At the desk, up to where its watcher says that what it looks for is made (RowIsMade): the row `number` of an
+        epoch, or rows behind it. Why the epoch cannot be repeated, if it cannot. Raises DivergenceError."""
+        try:
+            for each in self.repeated(epoch, desk, number=number, begins=begins):
+                if isinstance(each, Lacking):
+                    return each
+        except RowIsMade:
+            """That is far enough."""
+        return None
 
     def _repeated_from(
         self, state: Manifest | None, upto: Epoch, desk: Desk, begins: Callable[[Epoch, NodeSpec], None]
@@ -399,6 +417,23 @@ class ArchivedQuery:
             ):
                 return self._instance(node.name, origin)
         return None
+
+    def place_of(self, origin: Origin, number: OutputNumber) -> tuple[ArchivedInstance, Epoch]:
+        """Which instance has made a row, and in which epoch. Raises StateError where that cannot be said."""
+        instance = self.operator_instance(origin)
+        epoch = instance.made_in(number)
+        if isinstance(epoch, Lacking):
+            raise StateError(
+                f"what made the row {origin.node}-{origin.instance}-{number} cannot be repeated: {epoch.why}"
+            )
+        return instance, epoch
+
+    def operator_instance(self, origin: Origin) -> ArchivedInstance:
+        """Raises StateError where it is not one of an operator."""
+        instance = self.instance(origin)
+        if instance is None:
+            raise StateError(f"the query has no operator's instance {origin}")
+        return instance
 
     def source(self, origin: Origin) -> str:
         """What a source channel is called."""

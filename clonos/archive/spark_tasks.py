@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 
 from clonos.archive.reading import ArchivedInstance, ArchivedQuery
+from clonos.environment import module_path
 from clonos.protocol.ids import Epoch, Origin
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def asked_of(
 ) -> DataFrame:
     """What is answered of these instances, with columns of this schema, when the DataFrame is run."""
     # Functions are pickled by the names of their modules: what this process can import, a task can.
-    modules = [os.path.abspath(entry or ".") for entry in sys.path]
+    modules = module_path()
     where = query.checkpoint.location
     if not urlsplit(where).scheme:
         where = os.path.abspath(where)  # tasks may be in another directory

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
+from clonos.environment import repeating_environment
 from clonos.errors import ClonosError
 
 LONGEST_SECONDS: Final = 120.0
@@ -61,18 +62,13 @@ class TrialProcess:
 
     def _start(self) -> None:
         read, write = os.pipe()
-        modules = [os.getcwd(), *(os.path.abspath(entry or ".") for entry in sys.path)]
         self._process = subprocess.Popen(
             [sys.executable, "-m", "clonos.archive.trial_process", str(write)],
             stdin=subprocess.PIPE,
             stdout=sys.__stderr__,
             pass_fds=(write,),
             text=True,
-            env={
-                **os.environ,
-                "PYTHONHASHSEED": "0",
-                "PYTHONPATH": os.pathsep.join(dict.fromkeys(modules)),
-            },
+            env=repeating_environment(),
         )
         os.close(write)
         self._answers = os.fdopen(read, encoding="utf-8")

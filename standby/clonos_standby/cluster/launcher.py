@@ -26,6 +26,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from clonos.environment import module_path
 from clonos.errors import ConfigurationError, ReplicaLost, StorageUnavailable
 from clonos.protocol.fence import Generation
 from clonos.protocol.ids import Epoch, LogOffset, Origin
@@ -345,7 +346,7 @@ class ReplicaServer:
                 env={
                     **os.environ,
                     **inherited(str(self._spec["query"]), str(self._spec.get("log_format", "text"))),
-                    "PYTHONPATH": _python_path(),
+                    "PYTHONPATH": os.pathsep.join(module_path()),
                     "PYTHONHASHSEED": "0",
                 },
             )
@@ -415,12 +416,6 @@ def _short_directory() -> str:
             return directory
         os.rmdir(directory)
     raise ConfigurationError("no temporary directory has a path short enough for a socket")
-
-
-def _python_path() -> str:
-    """What this process can import, its server shall: functions are pickled by the name of their module."""
-    entries = [entry or os.getcwd() for entry in sys.path]
-    return os.pathsep.join(dict.fromkeys(entry for entry in entries if os.path.exists(entry)))
 
 
 def _close_pipes(process: subprocess.Popen[bytes]) -> None:
