@@ -20,7 +20,7 @@ from clonos.operators.rows import RowEncoder
 from clonos.protocol.archive.episode import Episode
 from clonos.protocol.ids import Epoch, OutputNumber, channel_origin
 from clonos.protocol.recovery.causal.determinant import Step
-from clonos.storage.dead_letters import row_stream
+from clonos.storage.one_row import row_stream
 from clonos.storage.recorded_calls import RecordedCall
 from clonos_standby.cluster.spec import NodeSpec
 

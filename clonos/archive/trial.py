@@ -9,8 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-import pyarrow as pa
-
 from clonos.archive.record_at_hand import StateInMemory, operator_of
 from clonos.archive.recorded_answers import RecordedAnswers
 from clonos.archive.tracing import Asked
@@ -20,7 +18,7 @@ from clonos.operators.rows import RowDecoder, RowEncoder
 from clonos.protocol.ids import Epoch, InstanceId
 from clonos.protocol.recovery.causal.determinant import Outcome
 from clonos.protocol.side_output import MAIN, output_of
-from clonos.storage.dead_letters import row_stream
+from clonos.storage.one_row import row_stream, row_table
 from clonos.storage.recorded_calls import RecordedAnswer, RecordedCall
 from clonos.values.canonical_text import canonical
 from clonos.values.grouping_keys import key_of
@@ -148,7 +146,7 @@ def _changed(then: list[str], now: list[str]) -> list[str]:
 
 
 def row_said(output: str, row: bytes) -> str:
-    (said,) = pa.ipc.open_stream(row).read_all().to_pylist()
+    (said,) = row_table(row).to_pylist()
     where = f"side output {output!r}: " if output else ""
     return where + ", ".join(f"{name}={value!r}" for name, value in said.items())
 

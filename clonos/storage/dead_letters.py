@@ -22,6 +22,7 @@ from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Epoch, InstanceId, NodeId
 from clonos.protocol.side_output import OutputName
 from clonos.storage.folder import Folder, resolve
+from clonos.storage.one_row import row_table, schema_of, schemas_of
 from clonos.values import state_codec as values
 from clonos.values.sealed_value import seal, unseal
 
@@ -62,16 +63,13 @@ class DeadLetter:
 
     def table(self) -> pa.Table:
         """The row."""
-        return pa.ipc.open_stream(self.row).read_all()
+        return row_table(self.row)
 
     def output_schema(self) -> pa.Schema:
-        return pa.ipc.read_schema(pa.py_buffer(self.output))
+        return schema_of(self.output)
 
     def side_schemas(self) -> dict[OutputName, pa.Schema]:
-        return {
-            OutputName(name): pa.ipc.read_schema(pa.py_buffer(schema))
-            for name, schema in self.side_outputs.items()
-        }
+        return schemas_of(self.side_outputs)
 
 
 def encode(letter: DeadLetter) -> bytes:
@@ -94,15 +92,6 @@ def decode(raw: bytes, what: str = "a dead letter") -> DeadLetter:
         return DeadLetter(**{each.name: said[each.name] for each in fields(DeadLetter)})
     except (KeyError, TypeError, ValueError, StateError) as error:
         raise LogCorrupt(f"{what} cannot be read: {error}") from error
-
-
-def row_stream(batch: pa.RecordBatch) -> bytes:
-    """A record batch as `DeadLetter.row` has it."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    stream: bytes = sink.getvalue().to_pybytes()
-    return stream
 
 
 class LetterBox:

@@ -15,6 +15,7 @@ import pyarrow as pa
 from clonos.errors import LogCorrupt, StateError
 from clonos.protocol.ids import Epoch
 from clonos.protocol.side_output import OutputName
+from clonos.storage.one_row import row_table, schema_of, schemas_of
 from clonos.values import state_codec as values
 from clonos.values.sealed_value import seal, unseal
 
@@ -66,16 +67,13 @@ class RecordedCall:
 
     def table(self) -> pa.Table:
         """The record."""
-        return pa.ipc.open_stream(self.record).read_all()
+        return row_table(self.record)
 
     def output_schema(self) -> pa.Schema:
-        return pa.ipc.read_schema(pa.py_buffer(self.output))
+        return schema_of(self.output)
 
     def side_schemas(self) -> dict[OutputName, pa.Schema]:
-        return {
-            OutputName(name): pa.ipc.read_schema(pa.py_buffer(schema))
-            for name, schema in self.side_outputs.items()
-        }
+        return schemas_of(self.side_outputs)
 
 
 def encode(call: RecordedCall) -> bytes:

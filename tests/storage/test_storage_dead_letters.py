@@ -12,6 +12,7 @@ from hypothesis import given, settings, strategies as st
 from clonos.errors import LogCorrupt
 from clonos.storage import dead_letters
 from clonos.storage.dead_letters import DeadLetter, LetterBox
+from clonos.storage.one_row import row_stream
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "store_letter_v1.bin"
 INPUT = pa.schema([("card", pa.string()), ("amount", pa.int64())])
@@ -29,7 +30,7 @@ def a_letter(position: int = 9) -> DeadLetter:
         channel=65,
         position=position,
         zone="UTC",
-        row=dead_letters.row_stream(row),
+        row=row_stream(row),
         output=pa.schema([("card", pa.string())]).serialize().to_pybytes(),
         key=("c1",),
         state={b"\x91\xa2c1": {"spent": 1.5}},

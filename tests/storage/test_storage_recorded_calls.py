@@ -14,7 +14,7 @@ from hypothesis import given, strategies as st
 from clonos.errors import LogCorrupt
 from clonos.protocol.ids import Epoch
 from clonos.storage import recorded_calls
-from clonos.storage.dead_letters import row_stream
+from clonos.storage.one_row import row_stream
 from clonos.storage.recorded_calls import RecordedAnswer, RecordedCall
 from clonos.values import state_codec as values
 

@@ -19,9 +19,9 @@ from clonos.protocol.recovery.causal.delta import encode_delta, encode_entry
 from clonos.protocol.recovery.causal.determinant import Answer, CallNumber, Outcome
 from clonos.sinks.sink_wal import SinkWal
 from clonos.sinks.wal_format import Kind, Record
-from clonos.storage import dead_letters
 from clonos.storage.dead_letters import DeadLetter, LetterBox
 from clonos.storage.log_store import LogStore
+from clonos.storage.one_row import row_stream
 from clonos.tools.log.dead_letter_replay import replay_letter
 from clonos.tools.log.reading import contiguous, read, read_steps
 from clonos.values import state_codec as values
@@ -293,7 +293,7 @@ def a_letter(**changes: Any) -> DeadLetter:
         channel=UPSTREAM,
         position=9,
         zone="UTC",
-        row=dead_letters.row_stream(row),
+        row=row_stream(row),
         output=OUTPUT.serialize().to_pybytes(),
         key=("c1",),
         state={pack(("c1",)): {"spent": 30}},

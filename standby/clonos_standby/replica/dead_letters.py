@@ -11,7 +11,8 @@ from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Epoch, Origin
 from clonos.protocol.recovery.quarantine import CandidateRecord
 from clonos.protocol.roles.death import Death
-from clonos.storage.dead_letters import DeadLetter, LetterBox, row_stream
+from clonos.storage.dead_letters import DeadLetter, LetterBox
+from clonos.storage.one_row import row_stream
 from clonos_standby.cluster.spec import NodeSpec
 
 _TOLD_OF_A_DEATH = ("kind", "signal", "code", "message", "at", "pid", "max_rss_kib", "stderr")
