@@ -276,9 +276,8 @@ def takes_over(place: Place, before: int) -> None:
 
 def test_the_other_way_out_is_to_finish_the_epoch(place: Place) -> None:
     leave_open(place)
-    with pytest.raises(
-        CheckpointMismatch, match=r"start the old program once with \.trigger\(availableNow=True\)"
-    ):
+    advised = r"start the old program once until the epoch has committed, with \.trigger\(availableNow=True\)"
+    with pytest.raises(CheckpointMismatch, match=advised):
         place.start(counting(place, tens, "2"), "realtime")
     old = place.writer(counting(place)).trigger(availableNow=True).start()
     assert old.awaitTermination(90)
