@@ -371,7 +371,8 @@ class CausalQuery:
 
         RowId.parse(row, self._coordinator.query)
         limits = [f"--inputs={inputs}", f"--depth={depth}"]
-        answer = ask(["explain", *limits, "--json", "--", self._coordinator.location, row])
+        asked = ["explain", *limits, "--json", "--", self._coordinator.location, row]
+        answer = ask(asked, key_file=self._settings.archive_key_file)
         try:
             said: dict[str, Any] = json.loads(answer.text)
         except ValueError:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from clonos.environment import repeating_environment
+from clonos.storage.archive_keys import VARIABLE
 
 _LOOK_SECONDS: Final = 0.3
 
@@ -33,9 +34,11 @@ def ask(
     *,
     patience: float | None = None,
     is_wanted: Callable[[], bool] = lambda: True,
+    key_file: str = "",
 ) -> Answer:
     """What `clonos` with these arguments says, with the modules that this process can import. Raises NotAnswered after
-    `patience` seconds, or when it is not wanted any more."""
+    `patience` seconds, or when it is not wanted any more. `key_file` has keys of the archive; unless said, the file
+    that this process is told of."""
     deadline = None if patience is None else time.monotonic() + patience
     with subprocess.Popen(
         [sys.executable, "-m", "clonos.cli", *arguments],
@@ -43,7 +46,7 @@ def ask(
         stderr=subprocess.PIPE,
         stdin=subprocess.DEVNULL,
         text=True,
-        env=repeating_environment(),
+        env=repeating_environment() | ({VARIABLE: key_file} if key_file else {}),
     ) as process:
         while True:
             try:

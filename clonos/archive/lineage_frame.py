@@ -15,7 +15,7 @@ import pyarrow as pa
 from clonos.archive.derivations import CallWatcher, lacking
 from clonos.archive.explain import RowId
 from clonos.archive.reading import ArchivedInstance, ArchivedQuery, desk_for, epochs_between
-from clonos.archive.spark_tasks import Span, asked_of
+from clonos.archive.spark_tasks import Span, archived_query, asked_of
 from clonos.archive.tracing import TracedCall
 from clonos.errors import ConfigurationError
 from clonos.protocol.archive.episode import Lacking
@@ -71,7 +71,7 @@ def lineage(
     Raises ConfigurationError where there is no such operator, or no archive, and CheckpointMismatch where there is no
     causal query. A task that finds something lacking raises StateError.
     """
-    query = ArchivedQuery(checkpoint)
+    query = archived_query(spark, checkpoint)
     if to is None:
         nodes = query.operators if of is None else [query.node(of)]
         asked = _Asked.of(query, nodes, since, upto)

@@ -24,13 +24,14 @@ from clonos.operators.function_code import code_of, is_another
 from clonos.operators.intercept.install import install
 from clonos.protocol.archive.episode import Episode, Lacking, put_together
 from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
-from clonos.protocol.fence import LOWEST_FENCE, Fence
+from clonos.protocol.fence import Fence
 from clonos.protocol.ids import LOG_BEGIN, NO_EPOCH, Epoch, LogOffset, NodeId, Origin, OutputNumber
 from clonos.protocol.line.snapshot_name import SnapshotName
 from clonos.protocol.topology import Node, NodeKind, Topology
 from clonos.spark.checkpoint import Checkpoint, checkpoint_at
 from clonos.spark.facts import INTERCEPT
 from clonos.storage.archive import Archive, SegmentName
+from clonos.storage.archive_keys import key_file_of_environment, read_keys
 from clonos.storage.manifest import Manifest
 from clonos.storage.snapshots import SnapshotStore
 from clonos_standby.cluster.spec import NodeSpec
@@ -96,7 +97,7 @@ class ArchivedInstance:
         try:
             return put_together(list(self.archive.read(self.origin, self.epochs.get(epoch, []))))
         except LogCorrupt as error:
-            return Lacking(f"it is damaged: {error.message}")
+            return Lacking(f"it cannot be read: {error.message}")
 
     def made_in(self, number: OutputNumber) -> Epoch | Lacking:
         """The epoch in which an output row was made. Where it may have been made in one that is damaged or missing,
@@ -338,12 +339,16 @@ class ArchivedInstance:
 class ArchivedQuery:
     """The archive of a query."""
 
-    def __init__(self, location: str) -> None:
-        """Raises CheckpointMismatch where there is no causal query."""
+    def __init__(self, location: str, key_file: str = "") -> None:
+        """`key_file`: with the keys of an archive that is encrypted; unless said, as the environment names it. Raises
+        CheckpointMismatch where there is no causal query, and ConfigurationError where no key of its archive is given.
+        """
         self.checkpoint: Checkpoint = checkpoint_at(location)
         self.program: Topology = self.checkpoint.history().bindings[-1].program
         self.id = self.checkpoint.shape()[0]
-        self._archive = Archive(self.checkpoint.location)
+        self.key_file = key_file or key_file_of_environment()
+        self._archive = Archive(self.checkpoint.location, keys=read_keys(self.key_file))
+        self._archive.check_keys()
         self._instances: dict[Origin, ArchivedInstance] = {}
 
     def load_programs(self) -> None:
@@ -402,7 +407,7 @@ class ArchivedQuery:
     def _instance(self, operator: str, origin: Origin) -> ArchivedInstance:
         """As it was when it was asked for first."""
         if origin not in self._instances:
-            states = SnapshotStore(self._archive.state_root(origin), fence=LOWEST_FENCE, pending=None)
+            states = self._archive.states(origin)
             names = self._archive.names(origin)
             self._instances[origin] = ArchivedInstance(operator, origin, self._archive, names, states)
         return self._instances[origin]

@@ -19,7 +19,9 @@ from clonos.protocol.ids import Epoch, Origin
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_TASKS: Final = "checkpoint string, node int, instance int, since long, upto long, modules array<string>"
+_TASKS: Final = (
+    "checkpoint string, key_file string, node int, instance int, since long, upto long, modules array<string>"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,11 @@ Answer = Callable[[ArchivedQuery, Span], Iterator[pa.RecordBatch]]
 """What a task says of its instance. It is a function of a module."""
 
 
+def archived_query(spark: SparkSession, checkpoint: str) -> ArchivedQuery:
+    """With the keys that the session names, or the environment. Raises as ArchivedQuery does."""
+    return ArchivedQuery(checkpoint, str(spark.conf.get("spark.clonos.archive.keyFile", "")))
+
+
 def asked_of(
     spark: SparkSession, query: ArchivedQuery, asked: list[Span], answer: Answer, schema: str
 ) -> DataFrame:
@@ -44,7 +51,7 @@ def asked_of(
     where = query.checkpoint.location
     if not urlsplit(where).scheme:
         where = os.path.abspath(where)  # tasks may be in another directory
-    tasks = [(where, *span.instance.origin, span.since, span.upto, modules) for span in asked]
+    tasks = [(where, query.key_file, *span.instance.origin, span.since, span.upto, modules) for span in asked]
     partitions = spark.sparkContext.parallelize(tasks, max(1, len(tasks)))
     return spark.createDataFrame(partitions, _TASKS).mapInArrow(partial(_answered, answer), schema)
 
@@ -53,7 +60,7 @@ def _answered(answer: Answer, tasks: Iterator[pa.RecordBatch]) -> Iterator[pa.Re
     for batch in tasks:
         for task in batch.to_pylist():
             sys.path += [each for each in task["modules"] if each not in sys.path and os.path.exists(each)]
-            query = ArchivedQuery(task["checkpoint"])
+            query = ArchivedQuery(task["checkpoint"], task["key_file"])
             query.load_programs()
             instance = query.instance(Origin.of(task["node"], task["instance"]))
             assert instance is not None

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from clonos.archive.explain import as_json
 from clonos.archive.reading import ArchivedQuery, epoch_at
-from clonos.archive.spark_tasks import Span, asked_of
+from clonos.archive.spark_tasks import Span, archived_query, asked_of
 from clonos.archive.states import states_of
 from clonos.protocol.ids import Epoch
 
@@ -42,7 +42,7 @@ def state_at(spark: SparkSession, checkpoint: str, operator: str, at: Epoch | st
     Raises ConfigurationError where there is no such operator, no such epoch, or no archive, and CheckpointMismatch
     where there is no causal query. A task that finds something lacking raises StateError.
     """
-    query = ArchivedQuery(checkpoint)
+    query = archived_query(spark, checkpoint)
     instances = query.instances(operator)
     query.check_archive(instances)
     epochs = [(each, epoch_at(each, str(at))) for each in instances if each.segments]

@@ -54,6 +54,8 @@ from clonos.spark.settings import Settings
 from clonos.spark.sink_stores import SinkStores, index_of
 from clonos.spark.ticks import fitted
 from clonos.spark.upgrade import data_directory, drop, take_over, undisturbed
+from clonos.storage.archive import Archive
+from clonos.storage.archive_keys import read_keys
 from clonos.storage.event_place import check_place, keep_place
 from clonos.storage.host_memberships import HostMemberships
 from clonos.storage.log_directory import claim_log_directory, note_start
@@ -228,6 +230,7 @@ class Coordinator(QueryCoordinator):
         nodes = self._compiled.node_specs(self._history)
         self._leadership.check()
         self._publish_broadcasts()
+        self._begin_archive()
         spec = self._spec = QuerySpec(
             query=self.query,
             token=self._token,
@@ -245,6 +248,7 @@ class Coordinator(QueryCoordinator):
                 intercept=self._settings.intercept,
                 archive_keep=self._settings.archive_keep,
                 archive_bytes=self._archive_bytes(),
+                archive_key_file=self._settings.archive_key_file,
                 round_interval=self._settings.round_interval,
             ),
             nodes=nodes,
@@ -272,6 +276,11 @@ class Coordinator(QueryCoordinator):
         """Those of past epochs stay while these can be repeated."""
         is_archived = bool(self._settings.archive_keep)
         self._compiled.broadcasts.publish(self._checkpoint.location, keeps_others=is_archived)
+
+    def _begin_archive(self) -> None:
+        if self._settings.archive_keep:
+            keys = read_keys(self._settings.archive_key_file)
+            Archive(self._checkpoint.location, keys=keys).begin_writing()
 
     def _archive_bytes(self) -> int | None:
         """For each instance of an operator alike."""

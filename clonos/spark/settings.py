@@ -249,6 +249,15 @@ class Settings:
             "Bytes of input and causal logs of past epochs, at most, where they are kept; 0: what `archive.keep` says",
         )
     )
+    archive_key_file: str = field(
+        metadata=_setting(
+            "archive.keyFile",
+            "",
+            Reader(str, "a path"),
+            "A file with the keys that the archive is encrypted with ([archive.md](archive.md#encryption)), on each "
+            "host; empty: it is not encrypted",
+        )
+    )
     on_gap: OnGap = field(
         metadata=_setting(
             "onGap",

@@ -3,6 +3,9 @@
     <checkpoint>/clonos/archive/segments/<node>/<instance>/<epoch>-<written at>-<fence>-<number>.segment
     <checkpoint>/clonos/archive/state/<node>/<instance>/                            as `storage.snapshots` has it
     <checkpoint>/clonos/archive/programs/<sha256>.program
+    <checkpoint>/clonos/archive/keys/<id>.encrypted                                 of each key that has encrypted files
+
+Where the query has keys for it, all these files are encrypted (`encrypted_medium`).
 
 A segment:
 
@@ -22,11 +25,14 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from clonos.errors import LogCorrupt, StateError
+from clonos.errors import ConfigurationError, LogCorrupt, StateError
 from clonos.protocol.archive.archive_segment import ArchiveSegment, EpochEnded
-from clonos.protocol.fence import Fence
+from clonos.protocol.fence import LOWEST_FENCE, Fence
 from clonos.protocol.ids import Epoch, LogOffset, Origin, OutputNumber
+from clonos.storage.archive_keys import NO_KEYS, VARIABLE, ArchiveKeys
+from clonos.storage.encrypted_medium import Encryption
 from clonos.storage.folder import Folder, resolve
+from clonos.storage.snapshots import SnapshotStore
 from clonos.values import state_codec as values
 from clonos.values.sealed_value import seal, unseal
 
@@ -38,6 +44,7 @@ _CODEC: Final = "zstd"
 _LENGTH: Final = struct.Struct("<I")
 _NAME: Final = re.compile(r"(\d{20})-(\d{20})-([0-9a-f]{32})-(\d{8})\.segment")
 _SUFFIX: Final = ".program"
+_KEYS: Final = "keys"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -140,15 +147,47 @@ def _blocks(body: bytes, count: int) -> tuple[bytes, ...]:
 class Archive:
     """See the module. For one writer for each instance, and any readers."""
 
-    def __init__(self, checkpoint: str, *, tag: str = "archive") -> None:
+    def __init__(self, checkpoint: str, *, tag: str = "archive", keys: ArchiveKeys = NO_KEYS) -> None:
         filesystem, root = resolve(checkpoint)
         self._root = f"{root.rstrip('/')}/{FOLDER}"
-        self._folder = Folder(filesystem, self._root, tag=tag)
+        self._folder = Folder(filesystem, self._root, tag=tag, encryption=Encryption(keys, LogCorrupt))
         self._checkpoint = checkpoint.rstrip("/")
+        self._keys = keys
 
-    def state_root(self, origin: Origin) -> str:
-        """Where the archived states of an instance are, for `storage.snapshots.SnapshotStore`."""
-        return f"{self._checkpoint}/{FOLDER}/state/{origin.node}/{origin.instance}"
+    def states(
+        self, origin: Origin, *, fence: Fence = LOWEST_FENCE, pending: str | None = None
+    ) -> SnapshotStore:
+        """The archived states of an instance; to look at, unless there is a fence."""
+        root = f"{self._checkpoint}/{FOLDER}/state/{origin.node}/{origin.instance}"
+        return SnapshotStore(root, fence=fence, pending=pending, keys=self._keys)
+
+    # keys
+
+    def begin_writing(self) -> None:
+        """Before a query leaves anything. Raises ConfigurationError where it would be readable beside what has been
+        encrypted."""
+        if (key := self._keys.writing) is None:
+            if used := self._keys_used():
+                raise ConfigurationError(
+                    f"the archive in {self._root} is encrypted with the key {used[0]}, and the query has no key for it",
+                    hint="Set spark.clonos.archive.keyFile, or, to go on with another archive, which is not encrypted, "
+                    f"move {self._root} away",
+                )
+        elif key.id.hex() not in self._keys_used():
+            self._folder.write(f"{_KEYS}/{key.id.hex()}", b"")
+
+    def check_keys(self) -> None:
+        """Raises ConfigurationError where what is in the archive is encrypted, and no key for it is given here."""
+        used = self._keys_used()
+        if used and not any(self._keys.find(bytes.fromhex(key_id)) for key_id in used):
+            raise ConfigurationError(
+                f"the archive in {self._root} is encrypted with a key that is not given here ({' or '.join(used)})",
+                hint=f"Name the file with the key: {VARIABLE}=/path/of/the/file clonos ...; in a job, set "
+                "spark.clonos.archive.keyFile",
+            )
+
+    def _keys_used(self) -> list[str]:
+        return sorted(self._folder.sizes(_KEYS))
 
     # segments
 
@@ -181,7 +220,7 @@ class Archive:
     # programs
 
     def has_program(self, digest: str) -> bool:
-        return f"{digest}{_SUFFIX}" in self._folder.sizes("programs")
+        return f"{digest}{_SUFFIX}" in self._folder.stored_alike("programs")
 
     def write_program(self, digest: str, raw: bytes) -> None:
         self._folder.write(f"programs/{digest}{_SUFFIX}", PROGRAM_MAGIC + seal(raw, PROGRAM_MAGIC))

@@ -22,6 +22,7 @@ from clonos.errors import ClonosError, ConfigurationError, StorageUnavailable
 from clonos.storage import object_store
 from clonos.storage.arrow_directory import ArrowDirectory
 from clonos.storage.disk_errors import disk, unavailable
+from clonos.storage.encrypted_medium import EncryptedMedium, Encryption
 from clonos.storage.host_directory import HostDirectory
 from clonos.storage.location import on_this_host, parts_of
 from clonos.storage.medium import TMP, Medium
@@ -83,10 +84,14 @@ def local_root(filesystem: fs.FileSystem, path: str) -> str | None:
 
 class Folder:
     """See the module. `tag` begins this writer's temporary names. `local` is where the folder lies in this host's own
-    file system, if it does; `exclusive` whether `create` refuses a name that is taken."""
+    file system, if it does; `exclusive` whether `create` refuses a name that is taken. With `encryption`, files may be
+    encrypted."""
 
-    def __init__(self, storage: Storage, root: str, *, tag: str) -> None:
-        self._medium = _medium(storage, root.rstrip("/"))
+    def __init__(
+        self, storage: Storage, root: str, *, tag: str, encryption: Encryption | None = None
+    ) -> None:
+        medium = _medium(storage, root.rstrip("/"))
+        self._medium = medium if encryption is None else EncryptedMedium(medium, encryption)
         self.tag = tag
         self._numbers = itertools.count()
         self.local = self._medium.local
@@ -144,6 +149,14 @@ class Folder:
         """Names directly in `directory` with their sizes; empty where it does not exist."""
         with self._looking("listing", directory):
             return self._medium.sizes(directory)
+
+    def stored_alike(self, directory: str) -> dict[str, int]:
+        """As `sizes`, of files that are encrypted, if what is written is: others are not taken for what would be
+        written anew."""
+        if not isinstance(self._medium, EncryptedMedium):
+            return self.sizes(directory)
+        with self._looking("listing", directory):
+            return self._medium.stored_alike(directory)
 
     def read(self, name: str) -> bytes:
         """A small file, whole. `FileNotFoundError` if there is none."""

@@ -8,13 +8,12 @@ import pytest
 
 from clonos.errors import StorageUnavailable
 from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
-from clonos.protocol.fence import LOWEST_FENCE, Fence
+from clonos.protocol.fence import Fence
 from clonos.protocol.ids import LOG_BEGIN, NO_OUTPUT, Epoch, LogOffset, Origin, OutputNumber
 from clonos.protocol.line.snapshot_name import SnapshotName
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.storage.archive import Archive
 from clonos.storage.keyed_state import KeyedState
-from clonos.storage.snapshots import SnapshotStore
 from clonos.wire.block import Block, Encoding, pack_block, parse_block
 from clonos.wire.messages import Bundle
 from clonos_standby.replica import archivist as module
@@ -98,9 +97,7 @@ def test_states_are_stored_now_and_then_and_share_what_has_not_changed(tmp_path:
         leaves.keep_state(name, state, b"meta", LogOffset(at), records)
         if leaves._storing is not None:
             leaves._storing.join()
-        store = SnapshotStore(
-            Archive(str(tmp_path / "checkpoint")).state_root(ORIGIN), fence=LOWEST_FENCE, pending=None
-        )
+        store = Archive(str(tmp_path / "checkpoint")).states(ORIGIN)
         names[:] = [(each.epoch, each.final, each.sequence) for each in store.manifests()]
 
     first = archivist(tmp_path)

@@ -28,6 +28,7 @@ from clonos.protocol.ids import NO_EPOCH, Epoch, LogOffset, Origin
 from clonos.protocol.line.snapshot_name import MARKED_EVERY, SnapshotName
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.storage.archive import Archive
+from clonos.storage.archive_keys import NO_KEYS, ArchiveKeys
 from clonos.storage.keyed_state import KeyedState
 from clonos.storage.snapshots import SnapshotStore
 from clonos.wire.block import has_rows, without_ride_along
@@ -105,14 +106,17 @@ class Archivist:
         *,
         code: str = "",
         intercept: bool = False,
+        keys: ArchiveKeys = NO_KEYS,
     ) -> None:
-        """`program` is what replicas are told of the operator; `keep` in seconds, `most` in bytes of segments."""
+        """`program` is what replicas are told of the operator; `keep` in seconds, `most` in bytes of segments; `keys`
+        encrypt what is left."""
         self._checkpoint = checkpoint
         self._origin = origin
         self._raw_program = program
         self._program = hashlib.sha256(program).hexdigest()
         self._keep = keep
         self._most = most
+        self._keys = keys
         spool = _Spool(os.path.join(data, "archive"))
         self._cutter = SegmentCutter(origin, self._program, spool, code=code, intercept=intercept)
         self._pending = os.path.join(data, "archive", f"{origin.node}-{origin.instance}")
@@ -160,7 +164,7 @@ class Archivist:
     def _opened(self) -> Archive:
         if self._archive is None:
             tag = f"{self._origin.node}-{self._origin.instance}-{os.getpid()}"
-            self._archive = Archive(self._checkpoint, tag=tag)
+            self._archive = Archive(self._checkpoint, tag=tag, keys=self._keys)
         return self._archive
 
     # ---------------------------------------------------------------- states
@@ -194,8 +198,7 @@ class Archivist:
     def _states(self, fence: Fence) -> SnapshotStore:
         """Under the fence of the process. What the newest state has is not stored again."""
         if self._store is None:
-            root = self._opened().state_root(self._origin)
-            self._store = SnapshotStore(root, fence=fence, pending=self._pending)
+            self._store = self._opened().states(self._origin, fence=fence, pending=self._pending)
             self._store.keep_from(0)
             newest = max(self._store.manifests(), default=None, key=lambda name: (name.sequence, name.fence))
             if newest is not None and (found := self._store.readable(newest)) is not None:

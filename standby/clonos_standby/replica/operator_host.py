@@ -52,6 +52,7 @@ from clonos.protocol.roles.operator_session import OperatorSession
 from clonos.protocol.roles.snapshot_candidate import Candidate
 from clonos.protocol.roles.steps import Steps, carry_out
 from clonos.storage import salvage
+from clonos.storage.archive_keys import read_keys
 from clonos.storage.boot import boot_id
 from clonos.storage.commit_files import newest_commit
 from clonos.storage.effects_mark import EffectsMark
@@ -671,6 +672,7 @@ def _archivist(query: QuerySpec, node: NodeSpec, origin: Origin) -> Archivist | 
         settings.archive_bytes,
         code=code_of(node.operator),
         intercept=settings.intercept,
+        keys=read_keys(settings.archive_key_file),
     )
 
 
