@@ -28,7 +28,8 @@ from clonos.protocol.engine.instance import Bundle as Records, Emit, Instance, P
 from clonos.protocol.engine.services import CausalServices
 from clonos.protocol.fence import Fence
 from clonos.protocol.frontier import numbers_of
-from clonos.protocol.ids import NO_EPOCH, LogOffset, Origin
+from clonos.protocol.ids import NO_EPOCH, Epoch, LogOffset, Origin
+from clonos.protocol.line.snapshot_name import MARKED_EVERY
 from clonos.protocol.recovery.causal.replayer import HINT
 from clonos.protocol.side_output import MAIN, OutputName
 from clonos.protocol.versions.programs import Programs
@@ -36,6 +37,7 @@ from clonos.storage.keyed_state import KeyedState
 from clonos.storage.manifest import Manifest
 from clonos.storage.snapshots import SnapshotStore
 from clonos.storage.timers import EVENT_TIME, PROCESSING_TIME, TimerQueue
+from clonos.values.key_codec import pack
 from clonos.wire.block import parse_block
 from clonos.wire.messages import Bundle
 from clonos_standby.cluster.spec import NodeSpec
@@ -123,6 +125,35 @@ class Desk:
         assert self._state is not None
         self._state.flush()
         yield from self._state.scan(b"")
+
+    def keeps(self, key: Row) -> bool:
+        """Whether there is state or a timer of a key."""
+        return bool(self._operator.kept(key)) or any(self._timers_of(key))
+
+    def forget(self, key: Row) -> None:
+        """Remove the state and the timers of a key, from the files, too, that a state is stored as."""
+        assert self._state is not None
+        for data in self._operator.kept(key):
+            self._state.delete(data)
+        for timers, timer in list(self._timers_of(key)):
+            timers.cancel(*timer)
+        self._state.flush()
+        self._state.database.compact()
+
+    def _timers_of(self, key: Row) -> Iterator[tuple[TimerQueue, tuple[int, bytes, str]]]:
+        assert self._state is not None
+        data = pack(key)
+        for family in (PROCESSING_TIME, EVENT_TIME):
+            timers = TimerQueue(self._state, family)
+            yield from ((timers, timer) for timer in timers.pending() if timer[1] == data)
+
+    def store(self, states: SnapshotStore, *, epoch: Epoch, final: bool, sequence: int | None = None) -> None:
+        """As an archived state, at the end of an epoch or inside it. Of what was recorded nothing is in it."""
+        assert self._state is not None
+        snapshot = self._instance.snapshot()
+        number = MARKED_EVERY * snapshot.log_offset if sequence is None else sequence
+        meta = snapshot_metadata.encode(snapshot)
+        states.store(states.begin(self._state, meta, epoch=epoch, sequence=number, final=final))
 
     def shown(self, rows: list[Row]) -> list[tuple[OutputName, dict[str, Any]]]:
         """Rows that a function gave as their readers get them, and the outputs that they are of. Raises InputError."""

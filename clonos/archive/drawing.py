@@ -53,7 +53,7 @@ class _Box:
 
 
 def draw(said: dict[str, Any]) -> str:
-    """The explanation of `tools.archive.explain` as SVG."""
+    """The explanation of `archive.explain` as SVG."""
     root = _box(said)
     widths = [max(box.width for box in _level(root, level)) for level in range(root.depth)]
     lefts = [0.0] * root.depth  # of each level, from the sources on

@@ -23,6 +23,7 @@ from clonos.errors import ConfigurationError, LogCorrupt, SnapshotCorrupt, State
 from clonos.operators.function_code import code_of, is_another
 from clonos.operators.intercept.install import install
 from clonos.protocol.archive.episode import Episode, Lacking, put_together
+from clonos.protocol.archive.erasure import serves_upto
 from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import LOG_BEGIN, NO_EPOCH, Epoch, LogOffset, NodeId, Origin, OutputNumber
@@ -147,7 +148,7 @@ class ArchivedInstance:
         for name in reversed(self.state_names):
             is_before = name.final and name.epoch < epoch
             is_inside = number is not None and not name.final and name.epoch == epoch
-            if name in passed_over:
+            if name in passed_over or not self._serves(name, epoch):
                 continue
             if (is_before or is_inside) and (found := self._readable(name)) is not None:
                 content = metadata.decode(found.meta, lambda _: tuple)
@@ -157,6 +158,22 @@ class ArchivedInstance:
                 if self._goes_on_from(content, behind):
                     return found
         return None
+
+    def _serves(self, name: SnapshotName, epoch: Epoch) -> bool:
+        bound = serves_upto(name.epoch, self.cleaned_upto)
+        return bound is None or epoch <= bound
+
+    @cached_property
+    def cleaned_upto(self) -> list[Epoch]:
+        """Up to which epochs states may lack a key that was erased."""
+        return self.archive.cleaned_upto(self.origin)
+
+    def is_cut_off(self, epoch: Epoch) -> bool:
+        """Whether no state that an epoch could be repeated from is whole."""
+        before = [each for each in self.state_epochs if each < epoch]
+        return any(bound < epoch for bound in self.cleaned_upto) and not any(
+            self._serves(name, epoch) for name in self.state_names if name.final and name.epoch in before
+        )
 
     def _readable(self, name: SnapshotName) -> Manifest | None:
         try:
@@ -271,7 +288,11 @@ class ArchivedInstance:
         row `number`, with one inside that. `begins` is told of each before. Raises DivergenceError."""
         passed_over: set[SnapshotName] = set()  # states that are damaged
         while True:
-            state = self._state_for(upto if since is None else since, number, passed_over)
+            first = upto if since is None else since
+            state = self._state_for(first, number, passed_over)
+            if state is None and self.is_cut_off(first):
+                yield _cut_off(first)
+                return
             try:
                 yield from self._repeated_from(state, upto, desk, begins)
             except _DamagedState as damaged:
@@ -302,6 +323,7 @@ class ArchivedInstance:
     ) -> Iterator[Episode | Lacking]:
         first = NO_EPOCH if state is None else state.epoch + state.final
         reached: LogOffset | None = None
+        bound = None if state is None else serves_upto(state.epoch, self.cleaned_upto)
         for epoch in [each for each in self.epochs if first <= each <= upto]:
             episode = self.episode(epoch)
             node = self._of_then(episode) if isinstance(episode, Episode) else episode
@@ -309,6 +331,9 @@ class ArchivedInstance:
                 yield replace(node, why=f"epoch {epoch}: {node.why}")
                 return
             assert isinstance(episode, Episode)
+            if bound is not None and epoch > bound:
+                yield _cut_off(epoch)
+                return
             if reached is None:
                 if state is None and episode.log_start != LOG_BEGIN:
                     yield Lacking(
@@ -347,8 +372,8 @@ class ArchivedQuery:
         self.program: Topology = self.checkpoint.history().bindings[-1].program
         self.id = self.checkpoint.shape()[0]
         self.key_file = key_file or key_file_of_environment()
-        self._archive = Archive(self.checkpoint.location, keys=read_keys(self.key_file))
-        self._archive.check_keys()
+        self.archive = Archive(self.checkpoint.location, keys=read_keys(self.key_file))
+        self.archive.check_keys()
         self._instances: dict[Origin, ArchivedInstance] = {}
 
     def load_programs(self) -> None:
@@ -407,9 +432,9 @@ class ArchivedQuery:
     def _instance(self, operator: str, origin: Origin) -> ArchivedInstance:
         """As it was when it was asked for first."""
         if origin not in self._instances:
-            states = self._archive.states(origin)
-            names = self._archive.names(origin)
-            self._instances[origin] = ArchivedInstance(operator, origin, self._archive, names, states)
+            states = self.archive.states(origin)
+            names = self.archive.names(origin)
+            self._instances[origin] = ArchivedInstance(operator, origin, self.archive, names, states)
         return self._instances[origin]
 
     def instance(self, origin: Origin) -> ArchivedInstance | None:
@@ -505,6 +530,13 @@ def _microseconds(at: str) -> float:
             f"{at!r} is neither an epoch nor a time", hint="As in 17, or 2026-11-29T10:15:00"
         ) from None
     return moment.replace(tzinfo=moment.tzinfo or dt.UTC).timestamp() * 1_000_000
+
+
+def _cut_off(epoch: Epoch) -> Lacking:
+    return Lacking(
+        f"epoch {epoch}: of the state that it began with, a key was erased by `clonos archive forget`",
+        is_erased=True,
+    )
 
 
 def _nothing(instance: ArchivedInstance, what: str) -> ConfigurationError:

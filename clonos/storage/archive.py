@@ -3,6 +3,8 @@
     <checkpoint>/clonos/archive/segments/<node>/<instance>/<epoch>-<written at>-<fence>-<number>.segment
     <checkpoint>/clonos/archive/state/<node>/<instance>/                            as `storage.snapshots` has it
     <checkpoint>/clonos/archive/programs/<sha256>.program
+    <checkpoint>/clonos/archive/cleaned/<node>-<instance>.json                      where a key was erased from states
+    <checkpoint>/clonos/archive/erasure.json                                        while epochs are erased
     <checkpoint>/clonos/archive/keys/<id>.encrypted                                 of each key that has encrypted files
 
 Where the query has keys for it, all these files are encrypted (`encrypted_medium`).
@@ -19,7 +21,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -32,6 +34,7 @@ from clonos.protocol.ids import Epoch, LogOffset, Origin, OutputNumber
 from clonos.storage.archive_keys import NO_KEYS, VARIABLE, ArchiveKeys
 from clonos.storage.encrypted_medium import Encryption
 from clonos.storage.folder import Folder, resolve
+from clonos.storage.sealed import sealed, unsealed
 from clonos.storage.snapshots import SnapshotStore
 from clonos.values import state_codec as values
 from clonos.values.sealed_value import seal, unseal
@@ -45,6 +48,7 @@ _LENGTH: Final = struct.Struct("<I")
 _NAME: Final = re.compile(r"(\d{20})-(\d{20})-([0-9a-f]{32})-(\d{8})\.segment")
 _SUFFIX: Final = ".program"
 _KEYS: Final = "keys"
+_ERASURE: Final = "erasure.json"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -86,6 +90,7 @@ def encode_segment(segment: ArchiveSegment) -> bytes:
             "log_start": segment.log_start,
             "log": segment.log,
             "ended": None if segment.ended is None else [segment.ended.log_end, segment.ended.emitted_output],
+            **({} if segment.erased_at is None else {"erased_at": segment.erased_at}),
             "blocks": len(segment.blocks),
             "bytes": len(body),
         }
@@ -121,6 +126,7 @@ def decode_segment(raw: bytes, where: str) -> ArchiveSegment:
             log=said["log"],
             blocks=_blocks(body, said["blocks"]),
             ended=None if ended is None else EpochEnded(LogOffset(ended[0]), OutputNumber(ended[1])),
+            erased_at=said.get("erased_at"),
         )
     except (KeyError, TypeError, ValueError, struct.error, pa.ArrowException, OSError, StateError) as error:
         raise LogCorrupt(f"{where} cannot be read: {error}") from error
@@ -217,6 +223,41 @@ class Archive:
         for name in names:
             self._folder.delete(f"{_place(origin)}/{name}")
 
+    # what is being erased
+
+    def write_erasure(self, parts: Iterable[tuple[Origin, Epoch]]) -> None:
+        """Which epochs of which instances are about to be erased: whatever ends the process, the next one goes on."""
+        said = [[*origin, epoch] for origin, epoch in parts]
+        self._folder.write(_ERASURE, sealed({"parts": said}))
+
+    def erasure(self) -> list[tuple[Origin, Epoch]]:
+        """What an erasure that was begun had to erase; nothing where none was. Raises CheckpointMismatch."""
+        try:
+            raw = self._folder.read(_ERASURE)
+        except FileNotFoundError:
+            return []
+        parts = unsealed(raw, self._folder.path(_ERASURE))["parts"]
+        return [(Origin.of(node, instance), Epoch(epoch)) for node, instance, epoch in parts]
+
+    def cleaned_upto(self, origin: Origin) -> list[Epoch]:
+        """Up to which epochs states of an instance may lack a key that was erased (`protocol.archive.erasure`). Raises
+        CheckpointMismatch."""
+        path = _cleaned(origin)
+        try:
+            raw = self._folder.read(path)
+        except FileNotFoundError:
+            return []
+        return [Epoch(each) for each in unsealed(raw, self._folder.path(path))["upto"]]
+
+    def note_cleaned(self, origin: Origin, upto: Epoch) -> None:
+        """Before a key is taken out of a state."""
+        known = self.cleaned_upto(origin)
+        if upto not in known:
+            self._folder.write(_cleaned(origin), sealed({"upto": sorted([*known, upto])}))
+
+    def end_erasure(self) -> None:
+        self._folder.delete(_ERASURE)
+
     # programs
 
     def has_program(self, digest: str) -> bool:
@@ -233,6 +274,10 @@ class Archive:
         except FileNotFoundError:
             return None
         return _unsealed(raw, PROGRAM_MAGIC, self._folder.path(path))
+
+
+def _cleaned(origin: Origin) -> str:
+    return f"cleaned/{origin.node}-{origin.instance}.json"
 
 
 def _place(origin: Origin) -> str:

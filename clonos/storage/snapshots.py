@@ -486,6 +486,13 @@ class SnapshotStore:
             self._remember(own)
         return own
 
+    def drop(self, names: Sequence[SnapshotName]) -> None:
+        """Drop these, and files that nothing names any more."""
+        with self._changing:
+            self._claim()
+            self._drop(names)
+            self._collect()
+
     def discard_from(self, epoch: Epoch) -> None:
         """Drop the snapshots of `epoch` and later ones, which were not committed: the epoch runs again. How it ended
         stays where that binds, and where this attempt resumed."""

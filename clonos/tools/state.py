@@ -33,7 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print it."""
     query = ArchivedQuery(arguments.checkpoint)
     query.load_programs()
-    wanted = _key(arguments.key)
+    wanted = None if arguments.key is None else key_given(arguments.key)
     found = False
     instances = query.instances(arguments.operator)
     query.check_archive(instances)
@@ -50,9 +50,8 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _key(text: str | None) -> list[Any] | None:
-    if text is None:
-        return None
+def key_given(text: str) -> list[Any]:
+    """The columns of a key."""
     try:
         found = json.loads(text)
     except ValueError:

@@ -35,7 +35,8 @@ SEGMENT = ArchiveSegment(
 
 
 def test_a_segment_comes_back() -> None:
-    for segment in (SEGMENT, replace(SEGMENT, blocks=(), ended=None)):
+    erased = replace(SEGMENT, blocks=(), log=b"", erased_at=1_764_420_000_000_000)
+    for segment in (SEGMENT, replace(SEGMENT, blocks=(), ended=None), erased):
         assert decode_segment(encode_segment(segment), "it") == segment
 
 
@@ -87,3 +88,16 @@ def test_a_program_is_kept_once_and_checked(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1] + b"D")
     with pytest.raises(LogCorrupt, match="programs"):
         archive.program("ab")
+
+
+def test_what_is_to_be_erased_is_kept_until_it_is(tmp_path: Path) -> None:
+    archive = Archive(str(tmp_path))
+    assert archive.erasure() == []
+    archive.write_erasure([(ORIGIN, Epoch(3)), (ORIGIN, Epoch(5))])
+    assert Archive(str(tmp_path)).erasure() == [(ORIGIN, Epoch(3)), (ORIGIN, Epoch(5))]
+    archive.end_erasure()
+    assert Archive(str(tmp_path)).erasure() == []
+    for upto in (9, 4, 9):
+        archive.note_cleaned(ORIGIN, Epoch(upto))
+    assert Archive(str(tmp_path)).cleaned_upto(ORIGIN) == [4, 9]
+    assert archive.cleaned_upto(Origin.of(2, 0)) == []

@@ -42,6 +42,8 @@ class ArchiveSegment:
     log: bytes
     blocks: Sequence[bytes] = field(default=())  # as they came, without what rode along
     ended: EpochEnded | None = None
+    erased_at: int | None = None
+    """When the epoch was erased, in microseconds since 1970: all that is left is how it ended."""
 
     @property
     def log_end(self) -> LogOffset:

@@ -50,11 +50,14 @@ class Lacking:
     why: str
     is_open: bool = False
     is_before: bool = False  # the archive was not there yet
+    is_erased: bool = False  # on purpose (`erasure`)
 
 
 def put_together(segments: Sequence[ArchiveSegment]) -> Episode | Lacking:
     """Of one instance and epoch. What the last process that ended the epoch says counts: Spark may have run it before,
     with other input where it had lost which that was."""
+    if any(each.erased_at is not None for each in segments):
+        return Lacking("it was erased by `clonos archive forget`", is_erased=True)
     ends = [each for each in segments if each.ended is not None]
     if not ends:
         return Lacking("it has not ended, as far as the archive has it", is_open=True)

@@ -6,18 +6,21 @@ import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from clonos.archive.desk import Desk
 from clonos.archive.explain import RowId, as_json, columns
 from clonos.archive.finding import Finder, FoundRow
 from clonos.archive.masking import Mask
 from clonos.archive.reading import ArchivedInstance, ArchivedQuery, desk_for, epochs_between
-from clonos.errors import ClonosError, ConfigurationError
-from clonos.protocol.archive.episode import Lacking
+from clonos.archive.repeating import repeated_throughout, repeated_to
+from clonos.errors import ConfigurationError
+from clonos.protocol.archive.episode import Episode, Lacking
 from clonos.protocol.ids import Epoch
+from clonos.tools.archive import forget as forget_command
 from clonos.tools.status.text import table
 from clonos.values.readable import moment
 
@@ -31,6 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     listed = parts.add_parser("list", help="which epochs of which instances there are")
     verify = parts.add_parser("verify", help="repeat them, and compare with what was recorded")
     find = parts.add_parser("find", help="the rows of an operator that had these values, for clonos explain")
+    forget = parts.add_parser("forget", help="erase a key, so that nothing of it can be repeated")
+    forget.add_argument("checkpoint", help="the query's checkpointLocation")
+    forget_command.add_arguments(forget)
     for each in (listed, verify, find):
         each.add_argument("checkpoint", help="the query's checkpointLocation")
         each.add_argument("--operator", help="of this one alone", required=each is find)
@@ -72,6 +78,9 @@ def _epoch(text: str) -> Epoch:
 def run(arguments: argparse.Namespace) -> int:
     """Print it; 1 where something cannot be repeated."""
     query = ArchivedQuery(arguments.checkpoint)
+    if arguments.what == "forget":
+        query.load_programs()
+        return forget_command.run(query, arguments)
     instances = query.instances(arguments.operator)
     query.check_archive(instances)
     if arguments.what == "list":
@@ -94,10 +103,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _is_well(results: list[dict[str, Any]]) -> bool:
-    """What is from before the archive need not be repeated, if anything of the instance can be."""
+    """What is from before the archive need not be repeated, if anything of the instance can be; what was erased need
+    not be at all."""
     some = {(each["operator"], each["instance"]) for each in results if each["repeated"]}
     return all(
-        each["repeated"] or (each.get("before") and (each["operator"], each["instance"]) in some)
+        each["repeated"]
+        or each.get("erased")
+        or (each.get("before") and (each["operator"], each["instance"]) in some)
         for each in results
     )
 
@@ -140,36 +152,33 @@ def _verified(instance: ArchivedInstance, epoch: Epoch | None) -> Iterator[dict[
         which = "no epoch that has ended" if upto is None else f"epoch {upto}"
         yield {**head, "repeated": False, "why": f"{which} is in the archive"}
         return
-    since: Epoch | None = min(instance.epochs) if epoch is None else epoch
-    while since is not None:
-        last = None
-        for result in _from_state(instance, since, upto):
-            last = result.get("epoch", last)
+    if epoch is None:
+        for result in _from_states(repeated_throughout(instance, upto)):
             yield {**head, **result}
-        ended = since if last is None else Epoch(last + 1)
-        since = instance.first_behind(ended, upto) if epoch is None and not result["repeated"] else None
+    else:
+        with desk_for(instance) as desk:
+            for result in _from_states(repeated_to(instance, epoch, desk)):
+                yield {**head, **result}
     with tempfile.TemporaryDirectory(prefix="clonos-desk-") as folder:
         for why in instance.damaged_states(Path(folder)):
             yield {**head, "repeated": False, "why": why}
 
 
-def _from_state(instance: ArchivedInstance, since: Epoch, upto: Epoch) -> Iterator[dict[str, Any]]:
-    """From the newest state before `since` on, up to what cannot be repeated."""
-    before = 0
-    with desk_for(instance) as desk:
-        try:
-            for found in instance.repeated(upto, desk, since=since):
-                if isinstance(found, Lacking):
-                    yield {
-                        "repeated": False,
-                        "why": found.why,
-                        **({"before": True} if found.is_before else {}),
-                    }
-                else:
-                    yield {"epoch": found.epoch, "repeated": True, "records": desk.records - before}
-                    before = desk.records
-        except ClonosError as error:
-            yield {"repeated": False, "why": f"{type(error).__name__}: {error}"}
+def _from_states(repeated: Iterable[tuple[Episode | Lacking, Desk]]) -> Iterator[dict[str, Any]]:
+    before, place = 0, None
+    for found, desk in repeated:
+        if desk is not place:
+            before, place = 0, desk
+        if isinstance(found, Lacking):
+            yield {
+                "repeated": False,
+                "why": found.why,
+                **({"before": True} if found.is_before else {}),
+                **({"erased": True} if found.is_erased else {}),
+            }
+        else:
+            yield {"epoch": found.epoch, "repeated": True, "records": desk.records - before}
+            before = desk.records
 
 
 class _Enough(Exception):

@@ -1,0 +1,41 @@
+"""Everything of an instance that can be repeated, from its first archived epoch on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from clonos.archive.desk import Desk
+from clonos.archive.reading import ArchivedInstance, desk_for
+from clonos.archive.tracing import Watcher
+from clonos.errors import ClonosError
+from clonos.protocol.archive.episode import Episode, Lacking
+from clonos.protocol.ids import Epoch, epoch_after
+
+
+def repeated_to(
+    instance: ArchivedInstance, upto: Epoch, desk: Desk, *, since: Epoch | None = None
+) -> Iterator[tuple[Episode | Lacking, Desk]]:
+    """As `ArchivedInstance.repeated`, but what it raises is why an epoch cannot be repeated."""
+    try:
+        for found in instance.repeated(upto, desk, since=since):
+            yield found, desk
+    except ClonosError as error:
+        yield Lacking(f"{type(error).__name__}: {error}"), desk
+
+
+def repeated_throughout(
+    instance: ArchivedInstance, upto: Epoch, watcher: Watcher | None = None
+) -> Iterator[tuple[Episode | Lacking, Desk]]:
+    """Epoch by epoch up to one, each at the desk where it has just been repeated; or why it could not be. Behind that
+    it goes on with the next state, at another desk."""
+    since: Epoch | None = min(instance.epochs)
+    while since is not None:
+        reached: Epoch | None = None
+        found: Episode | Lacking | None = None
+        with desk_for(instance, watcher) as desk:
+            for found, _ in repeated_to(instance, upto, desk, since=since):
+                if isinstance(found, Episode):
+                    reached = found.epoch
+                yield found, desk
+        behind = since if reached is None else epoch_after(reached)
+        since = instance.first_behind(behind, upto) if isinstance(found, Lacking) else None

@@ -1,0 +1,275 @@
+"""A key is erased from an archive: nothing of it can be read or repeated there any more, all else as before."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from modes import mostly
+from streams import Place
+
+from clonos import cli
+from clonos.api.streams import CausalStream
+from clonos.archive.erasing import KeyEraser
+from clonos.archive.reading import ArchivedQuery
+from clonos.errors import ConfigurationError
+from clonos.protocol.ids import Origin
+from clonos.storage.archive import Archive
+from clonos.storage.keyed_state import KeyedState
+
+pytestmark = pytest.mark.spark
+
+SECRET = "b7f9d02c6e1a48539"  # in what the key's records say
+OTHERS = ("ann", "bob", "cy")
+
+
+def see(key: Any, row: Any, ctx: Any) -> Iterator[tuple[Any, ...]]:
+    """Keeps what was said, and says something by a timer behind the first record."""
+    ctx.state["n"] = ctx.state.get("n", 0) + 1
+    ctx.state["words"] = row.words
+    if ctx.state["n"] == 1:
+        ctx.timer(at=ctx.now_us() + 1, name="soon")
+        ctx.timer(at=ctx.now_us() + 3_600_000_000, name="late")
+    yield row.k, ctx.state["n"], ctx.random.random(), row.words
+
+
+def soon(key: Any, timer: Any, ctx: Any) -> Iterator[tuple[Any, ...]]:
+    yield key[0], -1, 0.0, ctx.state["words"]
+
+
+def total(key: Any, row: Any, ctx: Any) -> Iterator[tuple[Any, ...]]:
+    ctx.state["total"] = ctx.state.get("total", 0.0) + row.r
+    yield row.k, row.n, ctx.state["total"], row.words
+
+
+def stream(place: Place) -> CausalStream:
+    place.spark.conf.set("spark.clonos.archive.keep", "1 day")
+    columns = "k string, n long, r double, words string"
+    seen = place.causal("k string, words string").groupBy("k")
+    totals = seen.process(see, columns, name="see", on_timer=soon).groupBy("n")
+    return totals.process(total, columns, name="total")
+
+
+def start(place: Place, mode: str) -> None:
+    place.start(stream(place), mode)
+
+
+def feed(place: Place, *keys: str) -> None:
+    """Each key's record becomes visible."""
+    before = len(place.rows())
+    fresh = sum(1 for key in keys if key not in {row["k"] for row in place.rows()})
+    place.write({"k": key, "words": f"{SECRET}-{key}" if key == "eve" else key} for key in keys)
+    place.until(lambda: len(place.rows()) >= before + len(keys) + fresh, "rows of records and first timers")
+    last = max(int(each["epoch"]) for each in place.query.replicas())
+    assert place.query.wait_for_epoch(last, 120)
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> Any:
+    capsys.readouterr()
+    found = cli.main([arguments[0], *arguments[1:], "--json"])
+    told = capsys.readouterr()
+    assert found == code, told
+    return json.loads(told.out)
+
+
+def explained(place: Place, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    """Of every row, why it says what it says, or what is lacking."""
+    found: dict[str, Any] = {}
+    for row in place.rows():
+        capsys.readouterr()
+        cli.main(["explain", str(place.checkpoint), row["clonos_id"], "--json"])
+        found[row["clonos_id"]] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def forget(place: Place, capsys: pytest.CaptureFixture[str], *more: str, code: int = 0) -> Any:
+    command = ["archive", "forget", str(place.checkpoint), "--operator", "see", "--key", "eve"]
+    return said(capsys, *command, *more, code=code)
+
+
+def leftovers(place: Place, tmp_path: Path) -> list[str]:
+    """Where in the archive the key, or what its records said, still is: in decoded segments, and in files of states."""
+    archive = Archive(str(place.checkpoint))
+    found: list[str] = []
+    for origin in (Origin.of(node, instance) for node in (2, 3) for instance in (0, 1)):
+        found += [
+            f"epoch {segment.epoch} of {origin}"
+            for segment in archive.read(origin, list(archive.names(origin)))
+            if any(SECRET.encode() in part or b"eve" in part for part in (segment.log, *segment.blocks))
+        ]
+        states = archive.states(origin)
+        for name in states.manifests():
+            manifest = states.named(str(name))
+            assert manifest is not None
+            shutil.rmtree(tmp_path / "state", ignore_errors=True)
+            states.restore(manifest, str(tmp_path / "state"))
+            if any(SECRET.encode() in path.read_bytes() for path in (tmp_path / "state").iterdir()):
+                found.append(f"files of {name} of {origin}")
+            if SECRET.encode() in manifest.meta or b"eve" in manifest.meta:
+                found.append(f"what {name} of {origin} says")
+            state = KeyedState(str(tmp_path / "state"))
+            if any(b"eve" in key for key, _ in state.database.cursor(b"", None)):
+                found.append(f"state {name} of {origin}")
+            state.close()
+    return found
+
+
+@pytest.mark.parametrize("mode", mostly("microbatch"))
+def test_nothing_of_a_key_is_left_and_all_else_is(
+    place: Place, capsys: pytest.CaptureFixture[str], tmp_path: Path, mode: str
+) -> None:
+    start(place, mode)
+    for keys in (OTHERS, ("eve", "ann"), OTHERS, ("eve",), ("bob",), ("cy",)):
+        feed(place, *keys)
+        if keys == ("eve", "ann"):
+            place.kill(2, 0)
+    before = explained(place, capsys)
+    epochs = {
+        row: each["made_by"]["epoch"] if "made_by" in each else each["epoch"] for row, each in before.items()
+    }
+    of_eve = {epochs[row["clonos_id"]] for row in place.rows() if row["k"] == "eve"}
+    assert len(leftovers(place, tmp_path)) > 2 and set(epochs.values()) - of_eve
+
+    found = forget(place, capsys)
+    assert (found["erased"], set(found["epochs"]), found["unknown"]) == (False, of_eve, {})
+    capsys.readouterr()
+    assert (
+        cli.main(["archive", "forget", str(place.checkpoint), "--operator", "see", "--key", "eve", "--yes"])
+        == 1
+    )
+    assert "AlreadyRunning" in capsys.readouterr().err
+    assert explained(place, capsys) == before
+    place.stop()
+
+    assert forget(place, capsys, "--yes")["erased"]
+    assert leftovers(place, tmp_path) == []
+    after = explained(place, capsys)
+    for row, epoch in epochs.items():
+        if epoch in of_eve:
+            assert "was erased" in after[row]["lacking"]
+        else:
+            assert after[row] == before[row]
+    assert all(
+        one["repeated"] or one["erased"] for one in said(capsys, "archive", "verify", str(place.checkpoint))
+    )
+    again = forget(place, capsys, "--yes")
+    assert (again["epochs"], again["states"]) == ([], 0)
+
+    start(place, mode)
+    feed(place, "ann")
+    feed(place, "eve", "ann")
+    place.stop()
+    rows = place.rows()
+    assert max(row["n"] for row in rows if row["k"] == "eve") == 3, "the query itself has forgotten nothing"
+    last = max(epochs.values())
+    new = {row: each for row, each in explained(place, capsys).items() if row not in before}
+    assert all(each["epoch"] > last for each in new.values() if "row" in each)
+    lacking = [each["lacking"] for each in new.values() if "lacking" in each]
+    assert len(lacking) <= 1 and all("a key was erased" in why for why in lacking), (
+        "of the first epoch at most"
+    )
+    of_eve = {new[row["clonos_id"]]["epoch"] for row in rows if row["k"] == "eve" and row["clonos_id"] in new}
+    assert set(forget(place, capsys, "--yes")["epochs"]) >= of_eve
+    assert leftovers(place, tmp_path) == []
+
+
+def test_an_erasure_that_was_cut_short_is_gone_on_with(
+    place: Place, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start(place, "microbatch")
+    for keys in (OTHERS, ("eve", "ann"), ("bob",)):
+        feed(place, *keys)
+    place.stop()
+    before = explained(place, capsys)
+    write = Archive.write
+    written = []
+
+    class Killed(BaseException):
+        pass
+
+    def write_one(self: Archive, segment: Any) -> int:
+        if written:
+            raise Killed
+        written.append(segment)
+        return write(self, segment)
+
+    query = ArchivedQuery(str(place.checkpoint))
+    eraser = KeyEraser(query, "see", ["eve"])
+    found = eraser.find()
+    with monkeypatch.context() as patched:
+        patched.setattr(Archive, "write", write_one)
+        with pytest.raises(Killed):
+            eraser.carry_out(found)
+    assert leftovers(place, tmp_path)
+    capsys.readouterr()
+    assert cli.main(["archive", "forget", str(place.checkpoint), "--operator", "see", "--key", "eve"]) == 1
+    assert "another erasure was cut short. --yes goes on with it" in capsys.readouterr().err
+    forget(place, capsys, "--yes")
+    assert leftovers(place, tmp_path) == []
+    after = explained(place, capsys)
+    kept = [row for row, each in before.items() if each["epoch"] not in found.epochs]
+    assert kept and all(after[row] == before[row] for row in kept)
+
+
+def test_what_is_no_key_or_cannot_be_looked_into_is_said(
+    place: Place, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    start(place, "microbatch")
+    feed(place, "eve", "ann")
+    feed(place, "bob")
+    place.stop()
+    query = ArchivedQuery(str(place.checkpoint))
+    for operator, key, why in (
+        ("see", ["eve", 1], "has 1 columns, not 2"),
+        ("total", ["eve"], "is no key of 'total'"),
+        ("sum", ["eve"], "has no operator 'sum'"),
+    ):
+        with pytest.raises(ConfigurationError, match=why):
+            KeyEraser(query, operator, key).find()
+    nothing = said(
+        capsys, "archive", "forget", str(place.checkpoint), "--operator", "see", "--key", "dan", "--yes"
+    )
+    assert (nothing["epochs"], nothing["states"], nothing["unknown"]) == ([], 0, {})
+
+    archive = Archive(str(place.checkpoint))
+    of_bob = next(
+        name
+        for origin in (Origin.of(2, 0), Origin.of(2, 1))
+        for name in archive.names(origin)
+        for segment in archive.read(origin, [name])
+        if any(b"bob" in block for block in segment.blocks)
+    )
+    (path,) = place.checkpoint.rglob(str(of_bob))
+    path.write_bytes(path.read_bytes()[:-1])
+    refused = forget(place, capsys, "--yes", code=1)
+    assert not refused["erased"] and any(f"epoch {of_bob.epoch} " in what for what in refused["unknown"])
+    erased = forget(place, capsys, "--yes", "--erase-unknown")
+    assert erased["erased"] and of_bob.epoch in erased["epochs"]
+    assert leftovers(place, tmp_path) == []
+
+
+def test_an_epoch_that_has_not_ended_goes_too(
+    place: Place, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    place.spark.conf.set("spark.clonos.snapshot.interval", "100ms")
+    place.query = place.writer(stream(place)).trigger(realTime="5 minutes").start()
+    for keys in (OTHERS, ("eve", "ann"), OTHERS):
+        before = len(place.rows())
+        place.write({"k": key, "words": f"{SECRET}-{key}" if key == "eve" else key} for key in keys)
+        place.until(lambda before=before, keys=keys: len(place.rows()) >= before + len(keys), "rows")
+    place.until(lambda: leftovers(place, tmp_path), "the archive has something of the epoch")
+    place.stop()
+    erased = forget(place, capsys, "--yes")
+    assert erased["epochs"] and erased["unknown"] == {}
+    assert leftovers(place, tmp_path) == []
+
+    start(place, "realtime")  # the epoch is repeated, and ends
+    feed(place, "ann")
+    place.stop()
+    assert leftovers(place, tmp_path), "its records came again"
+    forget(place, capsys, "--yes")
+    assert leftovers(place, tmp_path) == []
