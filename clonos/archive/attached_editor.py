@@ -42,8 +42,8 @@ class AttachAddress:
 
 
 class EditorDebugger:
-    """Runs a call of an operator's when an editor has attached. Where the operator has functions of the user's, it
-    stops at the first line of the one that is called; else where the operator begins."""
+    """Runs a call of an operator's when an editor has attached, and stops at the first line of the user's function that
+    is called; where the operator has none in Python, at its own."""
 
     def __init__(self, address: AttachAddress, waits: Callable[[AttachAddress], None]) -> None:
         """`waits` is told where, when an editor can attach; nothing listens before. Raises ConfigurationError where
@@ -82,14 +82,14 @@ class EditorDebugger:
 
 
 class _StopAt:
-    """Sees each Python function that begins, and suspends the first that has one of these codes, if any, at its first
-    line. A generator, or a coroutine, begins when it is first asked to go on."""
+    """Sees each Python function that begins, and suspends the first that has one of these codes, at its first line. A
+    generator, or a coroutine, begins when it is first asked to go on."""
 
     def __init__(self, codes: Sequence[CodeType]) -> None:
         self._codes = codes
 
     def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
-        if event != "call" or (self._codes and frame.f_code not in self._codes):
+        if event != "call" or frame.f_code not in self._codes:
             return
         sys.setprofile(None)
         import debugpy

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
@@ -37,8 +37,13 @@ def has_function(operator: Any) -> Any | None:
     """Of an operator the part that calls the user's function, behind what stands around it: the choice of a version,
     the answers to Python's own clocks, what is derived of its rows. None where it has no such function."""
     while operator is not None and "_fn" not in vars(operator):
-        operator = vars(operator).get("_running" if isinstance(operator, Programs) else "_operator")
+        operator = _within(operator)
     return operator
+
+
+def _within(operator: Any) -> Any | None:
+    """What an operator stands around, if it does."""
+    return vars(operator).get("_running" if isinstance(operator, Programs) else "_operator")
 
 
 def code_of(make: Callable[[], Any] | None) -> str:
@@ -51,10 +56,25 @@ def code_of(make: Callable[[], Any] | None) -> str:
 
 
 def called_code(operator: Any) -> list[CodeType]:
-    """The code in which calls of the user's functions of an operator begin; none where these are not Python's."""
-    holder = has_function(operator)
-    found = () if holder is None else map(_function, _functions(holder))
-    return [each.__code__ for each in found if each is not None]
+    """The code in which calls of the user's functions of an operator begin; where it has none in Python, the operator's
+    own."""
+    holder, innermost = has_function(operator), operator
+    while (within := _within(innermost)) is not None:
+        innermost = within
+    given = _parts(innermost) if holder is None else _functions(holder)
+    own = (getattr(innermost, name, None) for name in ("bundle", "timers", "gathered"))
+    return _codes(given) or _codes(own)
+
+
+def _codes(functions: Iterable[Any]) -> list[CodeType]:
+    return [each.__code__ for each in map(_function, functions) if each is not None]
+
+
+def _parts(operator: Any) -> tuple[Any, ...]:
+    """Of an operator that has its functions from others: methods of a stateful processor, a function of windows."""
+    processor, contents = (getattr(operator, name, None) for name in ("_processor", "_contents"))
+    handlers = ("handleInputRows", "handleExpiredTimer", "handleInitialState")
+    return (*(getattr(processor, name, None) for name in handlers), getattr(contents, "_fn", None))
 
 
 def is_another(then: str, now: str) -> bool:
