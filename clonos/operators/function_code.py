@@ -61,9 +61,9 @@ def called_code(operator: Any) -> list[CodeType]:
     holder, innermost = has_function(operator), operator
     while (within := _within(innermost)) is not None:
         innermost = within
-    given = _parts(innermost) if holder is None else _functions(holder)
+    given = () if holder is None else _functions(holder)
     own = (getattr(innermost, name, None) for name in ("bundle", "timers", "gathered"))
-    return _codes(given) or _codes(own)
+    return _codes(_parts(innermost)) or _codes(given) or _codes(own)
 
 
 def _codes(functions: Iterable[Any]) -> list[CodeType]:
@@ -71,10 +71,14 @@ def _codes(functions: Iterable[Any]) -> list[CodeType]:
 
 
 def _parts(operator: Any) -> tuple[Any, ...]:
-    """Of an operator that has its functions from others: methods of a stateful processor, a function of windows."""
+    """Of an operator whose parts have its functions: methods of a stateful processor, functions of windows."""
     processor, contents = (getattr(operator, name, None) for name in ("_processor", "_contents"))
     handlers = ("handleInputRows", "handleExpiredTimer", "handleInitialState")
-    return (*(getattr(processor, name, None) for name in handlers), getattr(contents, "_fn", None))
+    of_windows = ("_fn", "_add", "_finish")
+    return (
+        *(getattr(processor, name, None) for name in handlers),
+        *(getattr(contents, name, None) for name in of_windows),
+    )
 
 
 def is_another(then: str, now: str) -> bool:
