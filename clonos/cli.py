@@ -63,9 +63,7 @@ COMMANDS = (
         "stop in a function at a past record, or run another one over the past",
     ),
     Command("export", "clonos.tools.export", "past calls of functions as files that pytest tries again"),
-    Command(
-        "state", "clonos.tools.state", "keyed state as it was at the end of an epoch, out of the archive"
-    ),
+    Command("state", "clonos.tools.state", "keyed state as it was, out of the archive"),
     Command(
         "classify",
         "clonos.tools.classify",

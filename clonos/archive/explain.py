@@ -18,7 +18,16 @@ from clonos.archive.reading import ArchivedInstance, ArchivedQuery, desk_for
 from clonos.archive.tracing import Asked, TracedCall, Tracer
 from clonos.errors import ClonosError, ConfigurationError, StateError
 from clonos.protocol.archive.episode import Lacking
-from clonos.protocol.ids import Epoch, InstanceId, NodeId, Origin, OutputNumber, RecordId, channel_origin
+from clonos.protocol.ids import (
+    NODE_MAX,
+    Epoch,
+    InstanceId,
+    NodeId,
+    Origin,
+    OutputNumber,
+    RecordId,
+    channel_origin,
+)
 from clonos.values.canonical_text import canonical
 from clonos.values.readable import key_said, moment
 
@@ -50,6 +59,12 @@ class RowId:
             )
         origin = Origin.of(NodeId(int(found["node"])), InstanceId(int(found["instance"])))
         return cls(origin, OutputNumber(int(found["number"])))
+
+    @staticmethod
+    def is_meant(text: str) -> bool:
+        """Whether it is written as an id of a row. A date is, too, but for its year, which is no node's number."""
+        found = _ID.fullmatch(text.strip())
+        return found is not None and 0 < int(found["node"]) <= NODE_MAX
 
     @classmethod
     def of(cls, record: RecordId) -> RowId:

@@ -66,6 +66,15 @@ class TracedCall:
         """The number of its last row."""
         return self.first + len(self.outputs) - 1
 
+    def is_again(self, found: TracedCall) -> bool:
+        """Whether it is a call that an earlier repetition has found. What it was given is all there when it begins."""
+
+        def given(call: TracedCall) -> tuple[Any, ...]:
+            places = [(record.channel, record.position) for record in call.inputs]
+            return call.form, call.first, places, call.timers
+
+        return given(self) == given(found)
+
 
 class RowIsMade(Exception):
     """The row that was looked for has been made: nothing further has to be repeated."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
@@ -37,8 +37,13 @@ def has_function(operator: Any) -> Any | None:
     """Of an operator the part that calls the user's function, behind what stands around it: the choice of a version,
     the answers to Python's own clocks, what is derived of its rows. None where it has no such function."""
     while operator is not None and "_fn" not in vars(operator):
-        operator = vars(operator).get("_running" if isinstance(operator, Programs) else "_operator")
+        operator = _within(operator)
     return operator
+
+
+def _within(operator: Any) -> Any | None:
+    """What an operator stands around, if it does."""
+    return vars(operator).get("_running" if isinstance(operator, Programs) else "_operator")
 
 
 def code_of(make: Callable[[], Any] | None) -> str:
@@ -47,17 +52,45 @@ def code_of(make: Callable[[], Any] | None) -> str:
         holder = None if make is None else has_function(make())
     except Exception:  # of the user's, which shows where the operator is to run
         return ""
-    if holder is None:
-        return ""
-    fn = holder._fn
-    both = (fn._left, fn._right) if isinstance(fn, OfBoth) else (fn,)
-    return code_digest(*both, getattr(holder, "_on_timer", None))
+    return "" if holder is None else code_digest(*_functions(holder))
+
+
+def called_code(operator: Any) -> list[CodeType]:
+    """The code in which calls of the user's functions of an operator begin; where it has none in Python, the operator's
+    own."""
+    holder, innermost = has_function(operator), operator
+    while (within := _within(innermost)) is not None:
+        innermost = within
+    given = () if holder is None else _functions(holder)
+    own = (getattr(innermost, name, None) for name in ("bundle", "timers", "gathered"))
+    return _codes(_parts(innermost)) or _codes(given) or _codes(own)
+
+
+def _codes(functions: Iterable[Any]) -> list[CodeType]:
+    return [each.__code__ for each in map(_function, functions) if each is not None]
+
+
+def _parts(operator: Any) -> tuple[Any, ...]:
+    """Of an operator whose parts have its functions: methods of a stateful processor, functions of windows."""
+    processor, contents = (getattr(operator, name, None) for name in ("_processor", "_contents"))
+    handlers = ("handleInputRows", "handleExpiredTimer", "handleInitialState")
+    of_windows = ("_fn", "_add", "_finish")
+    return (
+        *(getattr(processor, name, None) for name in handlers),
+        *(getattr(contents, name, None) for name in of_windows),
+    )
 
 
 def is_another(then: str, now: str) -> bool:
     """Whether two digests are known to be of different code."""
     comparable = then and now and then.partition(":")[0] == now.partition(":")[0]
     return bool(comparable) and then != now
+
+
+def _functions(holder: Any) -> tuple[Any, ...]:
+    fn = holder._fn
+    both = (fn._left, fn._right) if isinstance(fn, OfBoth) else (fn,)
+    return (*both, getattr(holder, "_on_timer", None))
 
 
 def _function(given: Any) -> FunctionType | None:

@@ -15,7 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from clonos.archive.debugging import Stop, StoppedThere
+from clonos.archive.attached_editor import AttachAddress, EditorDebugger
+from clonos.archive.debugging import Debugger, Stop, StoppedThere, under_pdb
 from clonos.archive.explain import RowId, as_columns, as_json, columns, made_by
 from clonos.archive.reading import ArchivedInstance, ArchivedQuery, desk_for, epochs_between
 from clonos.archive.recorded_answers import Calls
@@ -34,7 +35,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `clonos replay`."""
     parser.add_argument("checkpoint", help="the query's checkpointLocation")
     parser.add_argument("--row", metavar="ID", help="up to the call that made this row, as its sink shows it")
-    parser.add_argument("--pdb", action="store_true", help="stop there in the user's function")
+    debuggers = parser.add_mutually_exclusive_group()
+    debuggers.add_argument("--pdb", action="store_true", help="stop there in the user's function")
+    debuggers.add_argument(
+        "--debugpy",
+        metavar="[HOST:]PORT",
+        help="stop there for an editor, which attaches at this address over the Debug Adapter Protocol",
+    )
     parser.add_argument(
         "--against",
         metavar="FUNCTION",
@@ -67,12 +74,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Do it. With `--against`, 1 where anything differs or is not known."""
+    debugger = _debugger(arguments)
     query = ArchivedQuery(arguments.checkpoint)
     query.load_programs()
     if (arguments.row is None) == (arguments.against is None):
         raise ConfigurationError("what is to be replayed is not said", hint="Give either --row or --against")
     if arguments.row is not None:
-        return _stop(query, RowId.parse(arguments.row, query.id), under_pdb=arguments.pdb)
+        return _stop(query, RowId.parse(arguments.row, query.id), debugger)
     if arguments.operator is None:
         raise ConfigurationError(
             "--against stands for the function of an operator", hint="Name it with --operator"
@@ -83,15 +91,25 @@ def run(arguments: argparse.Namespace) -> int:
 # ------------------------------------------------------------------------ one row
 
 
-def _stop(query: ArchivedQuery, row: RowId, *, under_pdb: bool) -> int:
+def _debugger(arguments: argparse.Namespace) -> Debugger | None:
+    if arguments.debugpy is not None:
+        return EditorDebugger(AttachAddress.parse(arguments.debugpy), _waits)
+    return under_pdb if arguments.pdb else None
+
+
+def _waits(address: AttachAddress) -> None:
+    print(f"waits for an editor to attach to {address}", flush=True)
+
+
+def _stop(query: ArchivedQuery, row: RowId, debugger: Debugger | None) -> int:
     instance, epoch, call = made_by(query, row)
     print(
         f"row {row} was made by {instance}, epoch {epoch}, in the call for {_given(call.keys, call.inputs)}",
         flush=True,
     )
-    if not under_pdb:
+    if debugger is None:
         return 0
-    stop = Stop(call)
+    stop = Stop(call, debugger)
     with desk_for(instance, stop) as desk:
         try:
             for _ in instance.repeated(epoch, desk, number=row.number):

@@ -1,15 +1,16 @@
-"""The command `clonos state`: the keyed state of an operator as it was at the end of an epoch, out of the archive."""
+"""The command `clonos state`: the keyed state of an operator as it was, out of the archive."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 from clonos.archive.explain import as_json
-from clonos.archive.reading import ArchivedQuery, epoch_at
-from clonos.archive.states import states_of
+from clonos.archive.reading import ArchivedInstance, ArchivedQuery, epoch_at
+from clonos.archive.states import KeyState, row_named, states_around, states_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,10 +20,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--at",
         required=True,
-        metavar="EPOCH|TIME",
+        metavar="EPOCH|TIME|ROW",
         help="at the end of this epoch, or of the last one that had ended at this time (ISO 8601; UTC unless it says "
-        "where)",
+        "where); or, of the instance that made the row with this id, right behind the call that made it",
     )
+    parser.add_argument("--before", action="store_true", help="right before that call: as it found the state")
     parser.add_argument(
         "--key", help="of this key alone: as JSON, of several columns a list; other text as it stands"
     )
@@ -37,17 +39,30 @@ def run(arguments: argparse.Namespace) -> int:
     found = False
     instances = query.instances(arguments.operator)
     query.check_archive(instances)
-    for instance in instances:
-        if not instance.segments:
-            continue  # it has never run while there was an archive
-        for key, value in states_of(instance, epoch_at(instance, arguments.at)):
-            if wanted is None or list(key)[: len(wanted)] == wanted:
-                print(_line(key, value, in_json=arguments.json))
-                found = True
+    row = row_named(query, arguments.operator, arguments.at, before=arguments.before)
+    if row is not None:
+        states = states_around(query, row, before=arguments.before)
+    else:
+        states = _at_ends(instances, arguments.at)
+    for key, value in states:
+        if wanted is None or list(key)[: len(wanted)] == wanted:
+            print(_line(key, value, in_json=arguments.json))
+            found = True
     if wanted is not None and not found:
-        print(f"nothing was kept of key {', '.join(map(repr, wanted))}", file=sys.stderr)
+        by = (
+            ""
+            if row is None
+            else f" by {query.instance(row.origin)}, which made the row; other instances have other keys"
+        )
+        print(f"nothing was kept of key {', '.join(map(repr, wanted))}{by}", file=sys.stderr)
         return 1
     return 0
+
+
+def _at_ends(instances: list[ArchivedInstance], at: str) -> Iterator[KeyState]:
+    for instance in instances:
+        if instance.segments:  # else it has never run while there was an archive
+            yield from states_of(instance, epoch_at(instance, at))
 
 
 def key_given(text: str) -> list[Any]:

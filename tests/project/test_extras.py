@@ -132,6 +132,11 @@ def test_a_replica_runs_without_any(without: Run, tmp_path: Path) -> None:
         ("pandas", "from clonos.cli import main; raise SystemExit(main(['demo']))", "[demo]"),
         ("matplotlib", "from clonos.cli import main; raise SystemExit(main(['demo']))", "[demo]"),
         ("matplotlib", "from clonos.sim.draw import draw; draw(None)", "[demo]"),
+        (
+            "debugpy",
+            "from clonos.cli import main; raise SystemExit(main('replay / --row 2-0-1 --debugpy 0'.split()))",
+            "[debugpy]",
+        ),
     ],
 )
 def test_what_is_missing_is_named_with_the_extra_that_installs_it(

@@ -187,6 +187,32 @@ def stopped(place: Place, row: dict[str, Any]) -> None:
     assert "-> def total" in said or "ctx.state[" in said, said
 
 
+def attached(place: Place, row: dict[str, Any]) -> None:
+    """An editor finds the same, unfolds what is there as its reader does, and lets the command end."""
+    from debug_client import DebugClient  # the command imports this module, too, and has no helpers of tests
+
+    command = [sys.executable, "-m", "clonos.cli", "replay", str(place.checkpoint), "--row", row["clonos_id"]]
+    with subprocess.Popen(
+        [*command, "--debugpy", "0"], cwd=Path(__file__).parent, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert row["clonos_id"] in process.stdout.readline()
+        address = process.stdout.readline().removeprefix("waits for an editor to attach to ").strip()
+        with DebugClient(address) as editor:
+            editor.attach(just_my_code=True)
+            frame, *_ = editor.stopped()
+            assert frame["name"] == "total" and frame["source"]["path"] == __file__
+            assert frame["line"] == total.__code__.co_firstlineno + 1
+            assert editor.evaluate(frame, "key") == f"({row['k']!r},)"
+            parts = editor.parts(editor.variables(frame)["ctx"]["variablesReference"])
+            state = editor.parts(parts["state"]["variablesReference"])
+            assert state["'turns'"]["value"] == str(row["turns"] - 1), state
+            before = float(state["'total'"]["value"])
+            assert before + float(editor.evaluate(frame, "row.drawn")) == row["total"]
+            editor.go_on()
+        assert process.wait(timeout=300) == 0
+
+
 @pytest.mark.parametrize(("mode", "standby"), [("microbatch", "none"), ("realtime", "hot")])
 def test_all_of_it_is_repeated_to_the_byte(
     place: Place, capsys: pytest.CaptureFixture[str], mode: str, standby: str
@@ -224,6 +250,7 @@ def test_all_of_it_is_repeated_to_the_byte(
     explained(place, capsys, place.rows()[-20:])
     asked_of_the_query(query, place.rows()[-1])
     stopped(place, place.rows()[-1])
+    attached(place, place.rows()[-1])
     found(place, capsys)
     another_function(place, capsys, written)
     assert all(state["fired"] for state in states(place, capsys, "see", last).values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import subprocess
@@ -110,6 +111,93 @@ def test_rows_are_found_and_explained_in_a_browser(archived: Place) -> None:
         assert page.locator("#explained article").count() == 2, "the one before stays"
         page.get_by_role("button", name="close").first.click()
         assert page.locator("#explained article").count() == 1
+
+
+def test_two_explained_rows_are_compared_in_a_browser(archived: Place) -> None:
+    seven, ten, eight = ({row["n"]: row for row in archived.rows()}[n] for n in (7, 10, 8))
+    assert seven["k"] == ten["k"] != eight["k"]
+    with serving(archived, "--archive") as url, browser_page() as page:
+        page.goto(url)
+        page.locator("#archived", has_text="keep: epochs 0 to").wait_for()
+
+        def explained(row: dict[str, Any]) -> Any:
+            page.locator("#row").fill(row["clonos_id"])
+            page.get_by_role("button", name="Explain").click()
+            card = page.locator(f"#explained article[aria-label='row {row['clonos_id']}']")
+            card.locator("img").wait_for()
+            return card
+
+        def side_by_side(*rows: dict[str, Any]) -> list[list[str | None]]:
+            """The lines of the comparison; those that are missing on a side are None. All of both texts is there."""
+            table = page.get_by_role(
+                "table", name="rows {clonos_id} and ".format(**rows[0]) + rows[1]["clonos_id"]
+            )
+            lines: list[list[str | None]] = table.locator("tbody tr").evaluate_all(
+                "all => all.map(one => [...one.cells].map(each => each.className === 'none' ? null : each.textContent))"
+            )
+            for at, row in enumerate(rows):
+                text = page.locator(
+                    f"#explained article[aria-label='row {row['clonos_id']}'] pre"
+                ).text_content()
+                assert "\n".join(line for pair in lines if (line := pair[at]) is not None) == text
+            return lines
+
+        cards = {row["n"]: explained(row) for row in (seven, ten, eight)}
+        assert page.locator("#compared table").count() == 0
+        cards[7].get_by_label("compare").check()
+        assert page.locator("#compared table").count() == 0, "with what?"
+        cards[10].get_by_label("compare").check()
+        lines = side_by_side(seven, ten)
+        rows = page.locator("#compared tbody tr")
+        first = rows.first.locator("td")
+        for at, row in enumerate((seven, ten)):
+            said = [row["clonos_id"], str(row["n"]), f"card-{row['n']}", repr(row["drawn"])]
+            assert first.nth(at).locator("mark").all_text_contents() == said
+        differing = [pair for pair in lines if pair[0] != pair[1]]
+        assert rows.filter(has=page.locator("mark")).count() == len(differing) < len(lines)
+        page.get_by_text(f"{len(differing)} of {len(lines)} lines differ.").wait_for()
+        assert any(one and other and "random()" in one and "random()" in other for one, other in differing)
+        cards[8].get_by_label("compare").check()
+        side_by_side(ten, eight)
+        assert not cards[7].get_by_label("compare").is_checked()
+        cards[10].get_by_role("button", name="close").click()
+        assert page.locator("#compared table").count() == 0
+        cards[7].get_by_label("compare").check()
+        side_by_side(eight, seven)
+        explained(eight)
+        assert page.locator("#compared table").count() == 0, "it is another answer"
+
+
+TEXTS = (
+    "",
+    "a",
+    "a\n",
+    "  of row 2-0-1  n=1\n",
+    "  of row 2-0-3  n=1, k='b'\n\n",
+    "\u200d\U0001f600 <b>&amp;</b>\n" * 3,
+)
+
+
+def test_of_two_texts_nothing_is_lost_and_all_that_differs_is_marked(archived: Place) -> None:
+    long = ["\n".join(f"  of row {n * step} {'word ' * 3}" for n in range(1000)) for step in (1, 2)]
+    pairs = [*itertools.product(TEXTS, repeat=2), tuple(long), ("x " * 2000, "y " * 2000)]
+    with serving(archived, "--archive") as url, browser_page() as page:
+        page.goto(url)
+        script = "async ([one, other]) => (await import('/static/compare.js')).compared(one, other)"
+        for texts in pairs:
+            lines = page.evaluate(script, list(texts))
+            for at, text in enumerate(texts):
+                sides = [pair[at] for pair in lines if pair[at] is not None]
+                assert "\n".join("".join(part["text"] for part in side) for side in sides) == text
+            for one, other in lines:
+                if one is None or other is None:
+                    assert all(part["differs"] for part in one or other)
+                else:
+                    same = [[part["text"] for part in side if not part["differs"]] for side in (one, other)]
+                    assert "".join(same[0]) == "".join(same[1]), texts
+                    marked = any(part["differs"] for side in (one, other) for part in side)
+                    said = ["".join(part["text"] for part in side) for side in (one, other)]
+                    assert marked == (said[0] != said[1])
 
 
 def test_who_may_not_read_it_is_told_nothing(archived: Place) -> None:

@@ -1,5 +1,6 @@
 // Asks the archive of the chosen query: which rows there were, and why they say what they say.
 
+import { compared } from "./compare.js";
 import { count, element, size } from "./format.js";
 
 const PATIENCE_MS = 130_000;
@@ -7,6 +8,7 @@ const KEPT = 4;
 const find = (id) => document.getElementById(id);
 let query = -1;
 let rowsAsked = 0;
+let chosen = []; // to be compared, two at most: { card, row, text, box }
 
 async function asked(path, given) {
   const answer = await fetch(`api/queries/${query}/${path}?${new URLSearchParams(given)}`,
@@ -22,6 +24,7 @@ export async function openArchive(number) {
   find("archive").hidden = true;
   find("found").replaceChildren();
   find("explained").replaceChildren();
+  compare();
   try {
     const said = await asked("archive", {});
     if (number !== query || !(said.operators.length || said.error)) return;
@@ -85,6 +88,32 @@ function showRows(said) {
     element("div", { class: "scrolls rows" }, element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows))));
 }
 
+// Rows that were chosen and are still there, side by side when they are two.
+function compare() {
+  chosen = chosen.filter((one) => one.card.isConnected);
+  if (chosen.length < 2) return find("compared").replaceChildren();
+  const pairs = compared(...chosen.map((one) => one.text));
+  const cell = (line) => (line === null ? element("td", { class: "none" })
+    : element("td", {}, ...line.map((part) => (part.differs ? element("mark", {}, part.text) : part.text))));
+  const differing = pairs.filter((pair) => pair.some((line) => line === null || line.some((part) => part.differs))).length;
+  find("compared").replaceChildren(
+    element("p", { class: "quiet", role: "status" }, `${count(differing)} of ${count(pairs.length)} lines differ.`),
+    element("table", { "aria-label": `rows ${chosen[0].row} and ${chosen[1].row}` },
+      element("thead", {}, element("tr", {}, ...chosen.map((one) => element("th", {}, `Row ${one.row}`)))),
+      element("tbody", {}, ...pairs.map((pair) => element("tr", {}, ...pair.map(cell))))));
+}
+
+function comparing(card, row, text) {
+  const box = element("input", { type: "checkbox" });
+  box.addEventListener("change", () => {
+    chosen = chosen.filter((one) => one.card !== card);
+    if (box.checked) chosen.push({ card, row, text, box });
+    if (chosen.length > 2) chosen.shift().box.checked = false;
+    compare();
+  });
+  return element("label", {}, box, " compare");
+}
+
 // The newest is the first; a few stay, so that they can be compared.
 async function explain(row) {
   if (!row) return;
@@ -95,6 +124,7 @@ async function explain(row) {
   place.prepend(card);
   place.scrollIntoView({ block: "nearest" });
   while (place.children.length > KEPT) place.lastElementChild.remove();
+  compare();
   let said;
   try {
     said = await asked("explain", { row });
@@ -102,11 +132,15 @@ async function explain(row) {
     said = { error: error.message ?? `${error}` };
   }
   const close = element("button", { type: "button", title: "close" }, "close");
-  close.addEventListener("click", () => card.remove());
+  close.addEventListener("click", () => {
+    card.remove();
+    compare();
+  });
   const head = element("h3", {}, `Row ${row} `, close);
   if (said.error) return card.replaceChildren(head, element("p", { class: "error", role: "status" }, said.error));
   const picture = element("img", { alt: `what row ${row} was made of`,
     src: `data:image/svg+xml;charset=utf-8,${encodeURIComponent(said.picture)}` });
+  head.append(" ", comparing(card, row, said.text));
   card.replaceChildren(head, element("div", { class: "scrolls" }, picture), element("details", {},
     element("summary", {}, "As text"), element("pre", {}, said.text)));
   place.scrollIntoView({ block: "nearest" });
