@@ -133,6 +133,11 @@ def test_a_replica_runs_without_any(without: Run, tmp_path: Path) -> None:
         ("matplotlib", "from clonos.cli import main; raise SystemExit(main(['demo']))", "[demo]"),
         ("matplotlib", "from clonos.sim.draw import draw; draw(None)", "[demo]"),
         (
+            "cryptography",
+            "from clonos.storage.archive_keys import read_keys; read_keys('/etc/clonos/archive.key')",
+            "[encryption]",
+        ),
+        (
             "debugpy",
             "from clonos.cli import main; raise SystemExit(main('replay / --row 2-0-1 --debugpy 0'.split()))",
             "[debugpy]",

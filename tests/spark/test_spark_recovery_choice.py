@@ -161,12 +161,12 @@ def test_a_record_that_ends_every_process_ends_the_query_however_far_others_come
     place: Place, recovery: str, restarts: int
 ) -> None:
     """Where a process is replaced the record is known for poison by then. What others are given goes past the instance
-    that dies: records that wait for it would hold up their senders."""
+    that dies, in an epoch that does not end: records that wait for it would hold up their senders, and an end them."""
     conf = {"recovery": recovery, "recovery.interval": "50ms", "restart.limit": "2", "replica.attempts": "1"}
     for name, value in conf.items():
         place.spark.conf.set(f"spark.clonos.{name}", value)
     stream = place.causal(SCHEMA).groupBy("k").process(Dies(str(place.output)), OUT, name="dies")
-    query = place.start(stream, "realtime")
+    place.query = query = place.writer(stream, "realtime").trigger(realTime="1 hour").start()
     place.write([{"k": "poison", "n": POISON}])
     others = [key for key in map(str, range(8)) if destination((key,), 2) != destination(("poison",), 2)]
     with pytest.raises(ClonosError, match=r"operator 2, instance \d .*ended by itself with exit code 3"):
