@@ -40,6 +40,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 LONG = (
     "e2e",
+    "sim/test_sim_alone.py",
     "sim/test_sim_kept.py",
     "sim/test_sim_many_seeds.py",
     "sim/test_sim_planted.py",
@@ -48,6 +49,8 @@ LONG = (
     "spark_plugin/test_executor_services.py",
     "standby/test_standby_launcher.py",
     "standby/test_standby_service.py",
+    "testing/test_testing_docs.py",
+    "tools/test_attached_editor.py",
     "tools/test_demo.py",
     "tools/test_inject.py",
 )
@@ -175,7 +178,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type=_share,
         default=(0, 1),
         metavar="NUMBER/OF",
-        help="of the long tests run one of so many shares, by their names: 0/4 is the first quarter. A large number is "
+        help="of the long tests run one of so many shares, by their names: 0/6 is the first sixth. A large number is "
         "taken modulo OF, so the hash of a commit will do",
     )
 
