@@ -245,6 +245,7 @@ class Coordinator(QueryCoordinator):
                 intercept=self._settings.intercept,
                 archive_keep=self._settings.archive_keep,
                 archive_bytes=self._archive_bytes(),
+                archive_lineage=self._settings.archive_lineage,
                 round_interval=self._settings.round_interval,
             ),
             nodes=nodes,

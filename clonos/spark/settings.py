@@ -249,6 +249,16 @@ class Settings:
             "Bytes of input and causal logs of past epochs, at most, where they are kept; 0: what `archive.keep` says",
         )
     )
+    archive_lineage: bool = field(
+        metadata=_setting(
+            "archive.lineage",
+            "false",
+            _one_of({"true": True, "false": False}),
+            "With true, which rows are of which records is recorded while the query runs, so that "
+            "[lineage](explain.md#lineage) is read and not found by repeating. It is part of the archive: "
+            "`archive.keep` has to be set",
+        )
+    )
     on_gap: OnGap = field(
         metadata=_setting(
             "onGap",

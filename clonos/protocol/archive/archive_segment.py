@@ -42,6 +42,7 @@ class ArchiveSegment:
     log: bytes
     blocks: Sequence[bytes] = field(default=())  # as they came, without what rode along
     ended: EpochEnded | None = None
+    lineage: bytes | None = None  # of the steps of `log` (`step_lineage`); None where it was not recorded
 
     @property
     def log_end(self) -> LogOffset:

@@ -7,7 +7,7 @@ is lacking is said, and never made up.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
@@ -19,6 +19,15 @@ from clonos.protocol.recovery.causal.determinant import Kind
 from clonos.protocol.recovery.causal.determinant_codec import decode_steps
 
 _NOTHING: Final[Mapping[int, int]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class LineagePiece:
+    """Entries (`step_lineage`) of the steps between two offsets of the log."""
+
+    start: LogOffset
+    end: LogOffset
+    entries: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +45,7 @@ class Episode:
     ended: EpochEnded
     blocks: tuple[bytes, ...]
     written_at: int  # when its last segment was
+    lineage: tuple[LineagePiece, ...] = ()  # that was recorded, as far as its log is this one
 
     def since(self, offset: LogOffset) -> Episode:
         """What is left of it where the log has come to an offset, if it begins before."""
@@ -82,7 +92,17 @@ def put_together(segments: Sequence[ArchiveSegment]) -> Episode | Lacking:
         last.ended,
         tuple(block for each in sorted(segments, key=_in_time) for block in each.blocks),
         last.written_at,
+        tuple(_lineage(segments, last.epoch_start, data[:whole])),
     )
+
+
+def _lineage(segments: Iterable[ArchiveSegment], start: LogOffset, log: bytes) -> Iterator[LineagePiece]:
+    """What was recorded of steps that are in the log."""
+    for each in segments:
+        begun = each.log_start - start
+        is_in_it = begun >= 0 and each.log and log[begun : begun + len(each.log)] == each.log
+        if each.lineage is not None and is_in_it:
+            yield LineagePiece(each.log_start, each.log_end, each.lineage)
 
 
 def _in_time(segment: ArchiveSegment) -> tuple[int, int]:

@@ -135,6 +135,7 @@ class ReplicaSettings:
     intercept: bool = False  # functions' own clocks and random generators are recorded
     archive_keep: float = 0.0  # seconds for which epochs can be repeated; 0: none is archived
     archive_bytes: int | None = None  # of an instance's segments, at most
+    archive_lineage: bool = False  # it is recorded how many rows each call gives
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

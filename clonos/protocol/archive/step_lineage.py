@@ -1,0 +1,198 @@
+"""The lineage of steps, as it is recorded while they run: which calls each was made of, and how many rows they gave.
+
+The causal log says which records a step consumed and how many rows it sent. What is noted here is how these go
+together, run-length: *a thousand calls for one record each gave one row each*. There is one entry for each step of the
+log, in its order:
+
+    u8 0                                                                 not recorded
+    u8 1 | u32 n | u32 m | n forms of calls, u8 | n rows, u32 | n calls, u32 | m sizes, u32 | m rows, u32
+    u8 2 | u64 number | u32 n | n channels, u64 | n positions, i64
+
+The second one is of a step that ran: n times so many calls of a form that gave so many rows each; m times so many rows
+of the function's, of each of which there are so many forms (m is 0 where each row is itself). The third one is of the
+beginning of an epoch: the number of the last row before it, and how far it had come on each channel. So an epoch can be
+read by itself. Integers are little-endian.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from clonos.errors import LogCorrupt
+from clonos.protocol.frontier import Column, run_lengths
+from clonos.protocol.ids import OutputNumber
+
+_HEAD: Final = struct.Struct("<II")
+_BEGINNING: Final = struct.Struct("<QI")
+
+
+class CallForm(enum.StrEnum):
+    """What a call of the user's function was for."""
+
+    RECORD = "record"
+    BUNDLE = "bundle"
+    TIMER = "timer"
+    END = "end of the epoch"
+
+
+_FORMS: Final = tuple(CallForm)
+"""In the order of their numbers in entries: a further one comes last."""
+_NUMBERS: Final = {form: bytes((number,)) for number, form in enumerate(CallForm)}
+
+
+class Entry(enum.IntEnum):
+    """What an entry is."""
+
+    UNKNOWN = 0
+    CALLS = 1
+    BEGINNING = 2
+
+
+@dataclass(frozen=True, slots=True)
+class CallRuns:
+    """Calls of one form in succession: in each run so many `calls`, which gave so many `rows` each."""
+
+    form: CallForm
+    rows: Column
+    calls: Column
+
+    @property
+    def count(self) -> int:
+        return int(sum(self.calls))
+
+    @property
+    def given(self) -> int:
+        """All rows of all calls."""
+        return int(np.dot(self.rows, self.calls)) if len(self.rows) > 1 else self.rows[0] * self.calls[0]
+
+    def by_call(self) -> list[int]:
+        """How many rows each call gave."""
+        found: list[int] = np.repeat(self.rows, self.calls).tolist()
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class StepCalls:
+    """The calls of a step, in order; `forms` say how many of its rows, one behind the other, are forms of one row of
+    the function's each: empty where each row is itself."""
+
+    runs: Sequence[CallRuns]
+    forms: bytes = b""
+
+    def has(self, rows: int) -> bool:
+        """Whether these are all calls of a step that gave so many rows."""
+        is_whole = not self.forms or sum(self.forms) == rows
+        return is_whole and sum(each.given for each in self.runs) == rows
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """Where an instance stood when an epoch began."""
+
+    emitted: OutputNumber
+    covered: Mapping[int, int]
+
+
+Recorded = StepCalls | Beginning | None
+"""Of a step; None where nothing was."""
+
+UNKNOWN: Final = bytes((Entry.UNKNOWN,))
+_CALLS: Final = bytes((Entry.CALLS,))
+
+
+def encode_calls(found: StepCalls) -> bytes:
+    runs = found.runs
+    numbers = b"".join(_NUMBERS[each.form] * len(each.calls) for each in runs)
+    sizes, counts = _sizes(found.forms)
+    head = _CALLS + _HEAD.pack(len(numbers), len(sizes))
+    rows, calls = (_packed(each.rows) for each in runs), (_packed(each.calls) for each in runs)
+    return b"".join((head, numbers, *rows, *calls, _packed(sizes), _packed(counts)))
+
+
+def _sizes(forms: bytes) -> tuple[Column, Column]:
+    """Run-length."""
+    return run_lengths(np.frombuffer(forms, np.uint8)) if forms else ([], [])
+
+
+def _packed(column: Column) -> bytes:
+    """As numbers of four bytes."""
+    if isinstance(column, np.ndarray):
+        return column.astype("<u4").tobytes()
+    return struct.pack(f"<{len(column)}I", *column)
+
+
+def encode_beginning(found: Beginning) -> bytes:
+    channels = sorted(found.covered)
+    positions = [found.covered[channel] for channel in channels]
+    head = bytes((Entry.BEGINNING,)) + _BEGINNING.pack(found.emitted, len(channels))
+    return head + np.array(channels, "<u8").tobytes() + np.array(positions, "<i8").tobytes()
+
+
+def entries_of(raw: bytes) -> Iterator[bytes]:
+    """One behind the other. Raises LogCorrupt."""
+    at = 0
+    while at < len(raw):
+        end = at + _length(raw, at)
+        if end > len(raw):
+            raise LogCorrupt("an entry of a lineage is cut off")
+        yield raw[at:end]
+        at = end
+
+
+def _length(raw: bytes, at: int) -> int:
+    """Of the entry that begins there."""
+    kind = _kind(raw[at])
+    if kind is Entry.UNKNOWN:
+        return 1
+    try:
+        if kind is Entry.CALLS:
+            runs, sizes = _HEAD.unpack_from(raw, at + 1)
+            return 1 + _HEAD.size + 9 * int(runs) + 8 * int(sizes)
+        _, channels = _BEGINNING.unpack_from(raw, at + 1)
+    except struct.error as error:
+        raise LogCorrupt(f"an entry of a lineage is cut off: {error}") from error
+    return 1 + _BEGINNING.size + 16 * int(channels)
+
+
+def decode_entry(entry: bytes) -> Recorded:
+    """A whole one (`entries_of`). Raises LogCorrupt."""
+    kind = _kind(entry[0])
+    if kind is Entry.UNKNOWN:
+        return None
+    if kind is Entry.BEGINNING:
+        emitted, count = _BEGINNING.unpack_from(entry, 1)
+        at = 1 + _BEGINNING.size
+        channels = np.frombuffer(entry, "<u8", count, at).tolist()
+        positions = np.frombuffer(entry, "<i8", count, at + 8 * count).tolist()
+        return Beginning(OutputNumber(emitted), dict(zip(channels, positions, strict=True)))
+    runs, sizes = _HEAD.unpack_from(entry, 1)
+    at = 1 + _HEAD.size
+    forms = entry[at : at + runs]
+    at += runs
+    rows, calls = (np.frombuffer(entry, "<u4", runs, at + 4 * runs * column) for column in range(2))
+    at += 8 * runs
+    size, count = (np.frombuffer(entry, "<u4", sizes, at + 4 * sizes * column) for column in range(2))
+    return StepCalls(list(_by_form(forms, rows, calls)), np.repeat(size, count).astype(np.uint8).tobytes())
+
+
+def _by_form(forms: bytes, rows: Column, calls: Column) -> Iterator[CallRuns]:
+    begin = 0
+    for at, form in enumerate(forms, 1):
+        if at == len(forms) or forms[at] != form:
+            if form >= len(_FORMS):
+                raise LogCorrupt(f"unknown form of a call {form} in a lineage")
+            yield CallRuns(_FORMS[form], rows[begin:at], calls[begin:at])
+            begin = at
+
+
+def _kind(code: int) -> Entry:
+    try:
+        return Entry(code)
+    except ValueError as error:
+        raise LogCorrupt(f"unknown entry type {code} in a lineage") from error
