@@ -23,10 +23,12 @@ _NOTHING: Final[Mapping[int, int]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class LineagePiece:
-    """Entries (`step_lineage`) of the steps between two offsets of the log."""
+    """Entries (`step_lineage`) of the steps between two offsets of the log. A standby that takes over may leave the end
+    of the epoch before, too: `before` is that part of the log."""
 
     start: LogOffset
     end: LogOffset
+    before: bytes
     entries: bytes
 
 
@@ -99,10 +101,10 @@ def put_together(segments: Sequence[ArchiveSegment]) -> Episode | Lacking:
 def _lineage(segments: Iterable[ArchiveSegment], start: LogOffset, log: bytes) -> Iterator[LineagePiece]:
     """What was recorded of steps that are in the log."""
     for each in segments:
-        begun = each.log_start - start
-        is_in_it = begun >= 0 and each.log and log[begun : begun + len(each.log)] == each.log
-        if each.lineage is not None and is_in_it:
-            yield LineagePiece(each.log_start, each.log_end, each.lineage)
+        before = each.log[: max(0, start - each.log_start)]
+        own, begun = each.log[len(before) :], max(0, each.log_start - start)
+        if each.lineage is not None and own and log[begun : begun + len(own)] == own:
+            yield LineagePiece(each.log_start, each.log_end, before, each.lineage)
 
 
 def _in_time(segment: ArchiveSegment) -> tuple[int, int]:

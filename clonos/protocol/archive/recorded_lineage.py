@@ -147,7 +147,8 @@ def _entries_by_step(episode: Episode, steps: Sequence[Step]) -> dict[LogOffset,
     contradicted: set[LogOffset] = set()
     for piece in episode.lineage:
         own = stops[bisect_right(stops, piece.start) : bisect_right(stops, piece.end)]
-        entries = list(entries_of(piece.entries))
+        others = len(decode_steps(piece.before, piece.start))
+        entries = list(entries_of(piece.entries))[others:]
         if len(entries) != len(own):
             continue
         for stop, entry in zip(own, entries, strict=True):
