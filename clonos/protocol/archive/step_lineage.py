@@ -32,6 +32,11 @@ _HEAD: Final = struct.Struct("<II")
 _BEGINNING: Final = struct.Struct("<QI")
 
 
+_MOST_FORMS: Final = 255
+_MOST_IN_STEP: Final = 1 << 28
+"""Calls, and rows: more than a frame has bytes for."""
+
+
 class CallForm(enum.StrEnum):
     """What a call of the user's function was for."""
 
@@ -178,7 +183,9 @@ def decode_entry(entry: bytes) -> Recorded:
     rows, calls = (np.frombuffer(entry, "<u4", runs, at + 4 * runs * column) for column in range(2))
     at += 8 * runs
     size, count = (np.frombuffer(entry, "<u4", sizes, at + 4 * sizes * column) for column in range(2))
-    return StepCalls(list(_by_form(forms, rows, calls)), np.repeat(size, count).astype(np.uint8).tobytes())
+    if size.max(initial=0) > _MOST_FORMS or max(calls.sum(), count.sum()) > _MOST_IN_STEP:
+        raise LogCorrupt("an entry of a lineage has more calls or rows than a step may have")
+    return StepCalls(list(_by_form(forms, rows, calls)), np.repeat(size.astype(np.uint8), count).tobytes())
 
 
 def _by_form(forms: bytes, rows: Column, calls: Column) -> Iterator[CallRuns]:
