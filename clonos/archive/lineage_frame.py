@@ -209,19 +209,22 @@ def _edges(query: ArchivedQuery, span: Span) -> Iterator[pa.RecordBatch]:
     """Of one instance, epoch by epoch: what was recorded, and what is found by repeating where nothing was."""
     edges = _Edges(query, span.instance)
     begun: Epoch | None = None  # the first of those that have to be repeated
-    for epoch in map(Epoch, range(span.since, span.upto + 1)):
-        if epoch not in span.instance.epochs:
-            raise _lacking(span, epoch, f"epoch {epoch} is not in the archive")
+    before = max((each for each in span.instance.epochs if each < span.since), default=None)
+    for epoch in sorted(each for each in span.instance.epochs if span.since <= each <= span.upto):
         known = recorded(span.instance, epoch)
         if known is None:
             begun = epoch if begun is None else begun
-            continue
-        if begun is not None:
-            yield from _repeated(edges, Span(span.instance, begun, epoch_before(epoch)))
-            begun = None
-        for one in known.derivations():
-            edges.add(one)
-        yield from edges.taken()
+        else:
+            if begun is not None:
+                yield from _repeated(edges, Span(span.instance, begun, epoch_before(epoch)))
+                begun = None
+            if before is not None and span.instance.emitted(before) != known.before:
+                why = f"rows were made between epochs {before} and {epoch} that are not in the archive"
+                raise _lacking(span, epoch, why)
+            for one in known.derivations():
+                edges.add(one)
+            yield from edges.taken()
+        before = epoch
     if begun is not None:
         yield from _repeated(edges, Span(span.instance, begun, span.upto))
 

@@ -72,8 +72,9 @@ class RecordedStep:
 
 @dataclass(frozen=True, slots=True)
 class RecordedEpoch:
-    """The steps of an epoch, in order."""
+    """The steps of an epoch, in order, and the number of the last row before it."""
 
+    before: OutputNumber
     steps: Sequence[RecordedStep]
 
     def derivations(self) -> Iterator[Derivation]:
@@ -136,7 +137,7 @@ def recorded_lineage(episode: Episode, arrived: Mapping[int, Positions]) -> Reco
         emitted = output_after(emitted, step.outputs)
     if emitted != episode.ended.emitted_output or input_.is_left:
         return None
-    return RecordedEpoch(found)
+    return RecordedEpoch(begun.emitted, found)
 
 
 def _entries_by_step(episode: Episode, steps: Sequence[Step]) -> dict[LogOffset, bytes]:

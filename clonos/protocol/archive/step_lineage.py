@@ -5,7 +5,7 @@ together, run-length: *a thousand calls for one record each gave one row each*. 
 log, in its order:
 
     u8 0                                                                 not recorded
-    u8 1 | u32 n | u32 m | n forms of calls, u8 | n rows, u32 | n calls, u32 | m sizes, u32 | m rows, u32
+    u8 1 | u8 w | u32 n | u32 m | n forms of calls, u8 | n rows | n calls | m sizes | m rows, each of w bytes
     u8 2 | u64 number | u32 n | n channels, u64 | n positions, i64
 
 The second one is of a step that ran: n times so many calls of a form that gave so many rows each; m times so many rows
@@ -28,7 +28,8 @@ from clonos.errors import LogCorrupt
 from clonos.protocol.frontier import Column, run_lengths
 from clonos.protocol.ids import OutputNumber
 
-_HEAD: Final = struct.Struct("<II")
+_HEAD: Final = struct.Struct("<BII")
+_WIDTHS: Final = {1: "<u1", 4: "<u4"}
 _BEGINNING: Final = struct.Struct("<QI")
 
 
@@ -115,9 +116,10 @@ def encode_calls(found: StepCalls) -> bytes:
     runs = found.runs
     numbers = b"".join(_NUMBERS[each.form] * len(each.calls) for each in runs)
     sizes, counts = _sizes(found.forms)
-    head = _CALLS + _HEAD.pack(len(numbers), len(sizes))
-    rows, calls = (_packed(each.rows) for each in runs), (_packed(each.calls) for each in runs)
-    return b"".join((head, numbers, *rows, *calls, _packed(sizes), _packed(counts)))
+    columns = [*(each.rows for each in runs), *(each.calls for each in runs), sizes, counts]
+    width = 1 if max(map(_largest, columns)) < 256 else 4
+    head = _CALLS + _HEAD.pack(width, len(numbers), len(sizes))
+    return b"".join((head, numbers, *(_packed(column, width) for column in columns)))
 
 
 def _sizes(forms: bytes) -> tuple[Column, Column]:
@@ -125,11 +127,14 @@ def _sizes(forms: bytes) -> tuple[Column, Column]:
     return run_lengths(np.frombuffer(forms, np.uint8)) if forms else ([], [])
 
 
-def _packed(column: Column) -> bytes:
-    """As numbers of four bytes."""
+def _largest(column: Column) -> int:
+    return int(column.max(initial=0)) if isinstance(column, np.ndarray) else max(column, default=0)
+
+
+def _packed(column: Column, width: int) -> bytes:
     if isinstance(column, np.ndarray):
-        return column.astype("<u4").tobytes()
-    return struct.pack(f"<{len(column)}I", *column)
+        return column.astype(_WIDTHS[width]).tobytes()
+    return bytes(column) if width == 1 else struct.pack(f"<{len(column)}I", *column)
 
 
 def encode_beginning(found: Beginning) -> bytes:
@@ -157,8 +162,10 @@ def _length(raw: bytes, at: int) -> int:
         return 1
     try:
         if kind is Entry.CALLS:
-            runs, sizes = _HEAD.unpack_from(raw, at + 1)
-            return 1 + _HEAD.size + 9 * int(runs) + 8 * int(sizes)
+            width, runs, sizes = _HEAD.unpack_from(raw, at + 1)
+            if width not in _WIDTHS:
+                raise LogCorrupt(f"numbers of {width} bytes in a lineage")
+            return 1 + _HEAD.size + int(runs) + 2 * width * (int(runs) + int(sizes))
         _, channels = _BEGINNING.unpack_from(raw, at + 1)
     except struct.error as error:
         raise LogCorrupt(f"an entry of a lineage is cut off: {error}") from error
@@ -176,13 +183,11 @@ def decode_entry(entry: bytes) -> Recorded:
         channels = np.frombuffer(entry, "<u8", count, at).tolist()
         positions = np.frombuffer(entry, "<i8", count, at + 8 * count).tolist()
         return Beginning(OutputNumber(emitted), dict(zip(channels, positions, strict=True)))
-    runs, sizes = _HEAD.unpack_from(entry, 1)
+    width, runs, sizes = _HEAD.unpack_from(entry, 1)
     at = 1 + _HEAD.size
     forms = entry[at : at + runs]
-    at += runs
-    rows, calls = (np.frombuffer(entry, "<u4", runs, at + 4 * runs * column) for column in range(2))
-    at += 8 * runs
-    size, count = (np.frombuffer(entry, "<u4", sizes, at + 4 * sizes * column) for column in range(2))
+    numbers = np.frombuffer(entry, _WIDTHS[width], offset=at + runs).astype(np.int64)
+    rows, calls, size, count = np.split(numbers, (runs, 2 * runs, 2 * runs + sizes))
     if size.max(initial=0) > _MOST_FORMS or max(calls.sum(), count.sum()) > _MOST_IN_STEP:
         raise LogCorrupt("an entry of a lineage has more calls or rows than a step may have")
     return StepCalls(list(_by_form(forms, rows, calls)), np.repeat(size.astype(np.uint8), count).tobytes())
