@@ -128,7 +128,7 @@ def _sizes(forms: bytes) -> tuple[Column, Column]:
 
 
 def _largest(column: Column) -> int:
-    return int(column.max(initial=0)) if isinstance(column, np.ndarray) else max(column, default=0)
+    return int(column.max(initial=0) if isinstance(column, np.ndarray) else max(column, default=0))
 
 
 def _packed(column: Column, width: int) -> bytes:
@@ -165,7 +165,7 @@ def _length(raw: bytes, at: int) -> int:
             width, runs, sizes = _HEAD.unpack_from(raw, at + 1)
             if width not in _WIDTHS:
                 raise LogCorrupt(f"numbers of {width} bytes in a lineage")
-            return 1 + _HEAD.size + int(runs) + 2 * width * (int(runs) + int(sizes))
+            return int(1 + _HEAD.size + runs + 2 * width * (runs + sizes))
         _, channels = _BEGINNING.unpack_from(raw, at + 1)
     except struct.error as error:
         raise LogCorrupt(f"an entry of a lineage is cut off: {error}") from error

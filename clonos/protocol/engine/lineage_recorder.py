@@ -64,7 +64,7 @@ class LineageRecorder:
         self._gave_at_once(CallForm.END, rows)
 
     def _gave_one_by_one(self, form: CallForm, rows: int, *, at_most: int, at_least: int) -> None:
-        if self._given.gave_one_each and at_least <= rows <= at_most:
+        if rows and self._given.gave_one_each and at_least <= rows <= at_most:
             return self._note(form, [1], [rows], rows)
         by_call = self._given.by_call
         if by_call is None and at_most == 1:
