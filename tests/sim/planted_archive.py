@@ -13,7 +13,7 @@ from clonos.protocol.engine.step_executor import StepExecutor
 from clonos.protocol.ids import LOG_BEGIN, LogOffset
 from clonos.protocol.ports import Bundle
 from clonos.protocol.recovery.causal.causal_log import CausalLog
-from clonos.protocol.recovery.causal.determinant import Step
+from clonos.protocol.recovery.causal.determinant import Kind, Step
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.sim.archive import Archivist
 
@@ -80,7 +80,9 @@ def lineage_of_steps_that_are_repeated_is_not_noted(patch: Patch) -> None:
     real = StepExecutor.repeat
 
     def repeat(self: StepExecutor, step: Step) -> None:
-        lineage, self.lineage = self.lineage, None
+        lineage = self.lineage
+        if step.kind is not Kind.BOUNDARY:
+            self.lineage = None
         real(self, step)
         self.lineage = lineage
 
