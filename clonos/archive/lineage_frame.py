@@ -210,6 +210,7 @@ def _edges(query: ArchivedQuery, span: Span) -> Iterator[pa.RecordBatch]:
     edges = _Edges(query, span.instance)
     begun: Epoch | None = None  # the first of those that have to be repeated
     before = max((each for each in span.instance.epochs if each < span.since), default=None)
+    last = None if before is None else span.instance.emitted(before)
     for epoch in sorted(each for each in span.instance.epochs if span.since <= each <= span.upto):
         known = recorded(span.instance, epoch)
         if known is None:
@@ -218,13 +219,13 @@ def _edges(query: ArchivedQuery, span: Span) -> Iterator[pa.RecordBatch]:
             if begun is not None:
                 yield from _repeated(edges, Span(span.instance, begun, epoch_before(epoch)))
                 begun = None
-            if before is not None and span.instance.emitted(before) != known.before:
+            if last is not None and last != known.before:
                 why = f"rows were made between epochs {before} and {epoch} that are not in the archive"
                 raise _lacking(span, epoch, why)
             for one in known.derivations():
                 edges.add(one)
             yield from edges.taken()
-        before = epoch
+        before, last = epoch, span.instance.emitted(epoch) if known is None else known.last
     if begun is not None:
         yield from _repeated(edges, Span(span.instance, begun, span.upto))
 

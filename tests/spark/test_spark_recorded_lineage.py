@@ -230,10 +230,10 @@ def test_it_may_be_turned_on_and_off(
 def test_where_there_was_no_state_yet_it_is_read(place: Place, tmp_path: Path) -> None:
     """An archive that begins inside the life of a query has epochs that cannot be repeated."""
     start(place, "microbatch")
-    written = feed(place, 0, PART)
-    stop(place)
-    start(place, "microbatch")
-    written = feed(place, written, PART)
+    written = 0
+    for _ in range(3):
+        written = feed(place, written, PART)
+        place.await_commit()
     stop(place)
     whole = edges(place, place.checkpoint)
     later = without_code(place.checkpoint, tmp_path / "later")
@@ -243,6 +243,13 @@ def test_where_there_was_no_state_yet_it_is_read(place: Place, tmp_path: Path) -
             path.unlink()
     found = edges(place, later)
     assert found and found == [line for line in whole if line[4] > 0]
+    gone = without_code(place.checkpoint, tmp_path / "gone")
+    epochs = sorted({line[4] for line in whole if line[2] == "mirror" and line[3] == 0})
+    for path in (gone / "clonos" / "archive" / "segments" / "2" / "0").iterdir():
+        if int(path.name[:20]) == epochs[1]:
+            path.unlink()
+    with pytest.raises(PySparkException, match=f"between epochs {epochs[0]} and .* not in the archive"):
+        edges(place, gone)
 
 
 def test_without_an_archive_it_is_refused(place: Place) -> None:

@@ -72,9 +72,10 @@ class RecordedStep:
 
 @dataclass(frozen=True, slots=True)
 class RecordedEpoch:
-    """The steps of an epoch, in order, and the number of the last row before it."""
+    """The steps of an epoch, in order, and the numbers of the last row before it and of the last one of its own."""
 
     before: OutputNumber
+    last: OutputNumber
     steps: Sequence[RecordedStep]
 
     def derivations(self) -> Iterator[Derivation]:
@@ -137,7 +138,7 @@ def recorded_lineage(episode: Episode, arrived: Mapping[int, Positions]) -> Reco
         emitted = output_after(emitted, step.outputs)
     if emitted != episode.ended.emitted_output or input_.is_left:
         return None
-    return RecordedEpoch(begun.emitted, found)
+    return RecordedEpoch(begun.emitted, emitted, found)
 
 
 def _entries_by_step(episode: Episode, steps: Sequence[Step]) -> dict[LogOffset, bytes]:
