@@ -1,83 +1,153 @@
-"""What recording lineage costs: rows a second, processor time of the replicas, bytes a row; and how fast it is read.
+"""What recording lineage costs, beside an archive without it: in the replica, of a whole query, and bytes a row.
 
-A log that is full before the query starts is drained in one epoch of real time by a chain of two keyed operators, as in
-`archive_cost.py`, with an archive, and with one in which lineage is recorded. The sides take turns in one session, each
-round the other one first. How many rows a second there are depends on what else the machine does; the processor time of
-the replicas for a row hardly does. Then the lineage of a row is asked for, where it was recorded and where it was not.
+Of the replica: bundles go into a real operator host, as in `replica_overhead.py`, whose function does next to nothing,
+with and without, round by round in turn, in thread CPU time; after each round all of it is archived, which is counted,
+too. The ratio is taken per round. The functions give one row for each record, or none and two in turns, which is the
+most that lineage has to say. Of the query: a log that is full before is drained in one epoch of real time by a chain of
+two keyed operators, as in `archive_cost.py`, in turns in one session; then the lineage of a row is asked for.
 
-    python benchmarks/lineage_cost.py [--rows 400000] [--rounds 5] [--asked 3]
+    python benchmarks/lineage_cost.py [--rounds 40] [--drains 3] [--rows 400000]
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
+import os
 import statistics
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import hop_cost
 from archive_cost import KEPT, LENGTH, Drained, command, drain, size_of
+from replica_overhead import (
+    INPUT,
+    NODE,
+    SIZES,
+    WARM_UP,
+    bundles_per_round,
+    in_turns,
+    make_bundles,
+    make_host,
+    take,
+)
 
+from clonos.operators.process import ProcessOperator
+from clonos.wire.messages import Bundle
+from clonos_standby.cluster.spec import NodeSpec, Route, RouteKind
+from clonos_standby.replica.operator_host import OperatorHost
+
+CHANNELS = 2
+DAY_S = 86_400.0
 SIDES = {"without": KEPT, "with": {**KEPT, "spark.clonos.archive.lineage": "true"}}
 
 
-def spread(values: Iterable[float], form: str) -> str:
-    """The median, and from which to which they are."""
-    found = sorted(values)
-    return f"{statistics.median(found):{form}} [{found[0]:{form}} .. {found[-1]:{form}}]"
+def one(key: Any, row: Any, ctx: Any) -> Iterator[tuple[Any, ...]]:
+    yield row
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+def none_or_two(key: Any, row: Any, ctx: Any) -> Iterator[tuple[Any, ...]]:
+    if int(row[1]) % 2:
+        yield row
+        yield row
+
+
+def node(function: Callable[..., Any]) -> NodeSpec:
+    return NodeSpec(
+        number=NODE,
+        name="operator",
+        input=INPUT,
+        operator=functools.partial(ProcessOperator, function, INPUT, name="operator"),
+        key=(0,),
+        output=INPUT,
+        routes=(Route(RouteKind.KEY, 2, (0,)),),
     )
-    parser.add_argument("--rows", type=int, default=400_000)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--asked", type=int, default=3, help="commands for each side")
-    options = parser.parse_args()
+
+
+def take_and_archive(host: OperatorHost, bundles: list[Bundle]) -> None:
+    take(host, bundles)
+    archivist = host._archivist
+    assert archivist is not None
+    archivist.cut(host.session.request, host.live.snapshot(), is_end=False)
+    archivist.write_due()
+
+
+def spread(values: Iterable[float], form: str) -> str:
+    """The median, and between which the middle half is."""
+    low, middle, high = statistics.quantiles(values, n=4)
+    return f"{middle:{form}} [{low:{form}} .. {high:{form}}]"
+
+
+def of_the_replica(function: Callable[..., Any], rows: int, rounds: int, base: str) -> str:
+    bundles = make_bundles(bundles_per_round(rows) * (rounds + WARM_UP), rows, CHANNELS)
+    places = [f"{base}/{function.__name__}-{rows}-{side}" for side in ("with", "without")]
+    hosts = [
+        make_host(place, node(function), archive_keep=DAY_S, archive_lineage=lineage)
+        for place, lineage in zip(places, (True, False), strict=True)
+    ]
+    recorded, not_recorded = in_turns((hosts[0], hosts[1]), bundles, rounds, take_and_archive)
+    for host in hosts:
+        host.close()
+    records = len(bundles) * rows
+    sizes = [
+        size_of(Path(place, "checkpoint", "clonos", "archive", "segments")) / records for place in places
+    ]
+    scale = 1e9 * (rounds + WARM_UP) / records
+    costs = (100 * (a / b - 1) for a, b in zip(recorded, not_recorded, strict=True))
+    return (
+        f"{function.__name__:>12} {rows:>6} {statistics.median(recorded) * scale:>9,.0f} "
+        f"{statistics.median(not_recorded) * scale:>9,.0f}   {spread(costs, '.2f'):<25} "
+        f"{sizes[0]:>7.2f} {sizes[1]:>7.2f}"
+    )
+
+
+def of_the_query(rows: int, drains: int) -> None:
     from clonos.tools.bench.side import session
 
     spark = session(24)
     found: dict[str, list[Drained]] = {side: [] for side in SIDES}
     with tempfile.TemporaryDirectory(prefix="clonos-bench-") as folder:
         log = Path(folder, "log")
-        hop_cost.fill(log, options.rows)
-        for number in range(-1, options.rounds):  # the first round is for the JVM
+        hop_cost.fill(log, rows)
+        for number in range(-1, drains):  # the first round is for the JVM
             for side in sorted(SIDES, reverse=number % 2 == 1):
-                base = Path(folder, f"{side}-{number}")
-                drained = drain(spark, log, base, options.rows, SIDES[side])
-                print(
-                    f"round {number}: {side:>7} {drained.rate:,.0f} rows/s, {1e6 * drained.spent:.2f} us",
-                    flush=True,
-                )
+                drained = drain(spark, log, Path(folder, f"{side}-{number}"), rows, SIDES[side])
                 if number >= 0:
                     found[side].append(drained)
         spark.stop()
-        last = {side: Path(folder, f"{side}-{options.rounds - 1}", "checkpoint") for side in SIDES}
-        sizes = {
-            side: size_of(checkpoint / "clonos" / "archive" / "segments") / options.rows
-            for side, checkpoint in last.items()
-        }
-        row = f"{LENGTH + 1}-0-{options.rows // 4}"
-        times = {
-            side: [command("lineage", str(checkpoint), row) for _ in range(options.asked)]
-            for side, checkpoint in last.items()
-        }
-    for side, rounds in found.items():
-        rates, spent = (
-            spread((each.rate for each in rounds), ",.0f"),
-            spread((1e6 * each.spent for each in rounds), ".2f"),
-        )
-        print(f"{side:>7} {rates} rows/s, {spent} us of processor time of the replicas for a row")
-        print(f"{side:>7} {sizes[side]:.2f} bytes a row of segments, of {LENGTH} operators together")
-        print(
-            f"{side:>7} {spread(times[side], '.1f')} s for the lineage of a row, with the start of the command"
-        )
+        for side, each in found.items():
+            checkpoint = Path(folder, f"{side}-{drains - 1}", "checkpoint")
+            size = size_of(checkpoint / "clonos" / "archive" / "segments") / rows
+            asked = [command("lineage", str(checkpoint), f"{LENGTH + 1}-0-{rows // 4}") for _ in range(3)]
+            print(
+                f"{side:>7}: {spread((one.rate for one in each), ',.0f')} rows/s, "
+                f"{spread((1e6 * one.spent for one in each), '.2f')} us of the replicas for a row, "
+                f"{size:.2f} B/row, the lineage of a row in {min(asked):.1f} s"
+            )
     pairs = list(zip(found["with"], found["without"], strict=True))
-    print(f"with / without: rows a second {spread((a.rate / b.rate for a, b in pairs), '.3f')}, ", end="")
-    print(f"processor time {spread((a.spent / b.spent for a, b in pairs), '.3f')}")
+    print(f"rows/s, with over without: {spread((a.rate / b.rate for a, b in pairs), '.3f')}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=40, help="of the replica")
+    parser.add_argument("--drains", type=int, default=3, help="of the query, for each side; 0: none")
+    parser.add_argument("--rows", type=int, default=400_000, help="that the query drains")
+    options = parser.parse_args()
+    print("    function  rows of     with   without   costs, %  quartiles        bytes a record")
+    print("             a bundle      ns/record                                 with without")
+    with tempfile.TemporaryDirectory(prefix="clonos-bench-") as base:
+        for function in (one, none_or_two):
+            for rows in SIZES:
+                print(of_the_replica(function, rows, options.rounds, base), flush=True)
+    if options.drains:
+        of_the_query(options.rows, options.drains)
 
 
 if __name__ == "__main__":
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     main()

@@ -195,7 +195,7 @@ def _fit(step: Step, consumed: Sequence[tuple[int, Positions]], calls: StepCalls
         return False
     records = sum(len(positions) for _, positions in consumed)
     alone, bundles = (
-        sum(runs.count for runs in calls.runs if runs.form is form)
+        sum(runs.made for runs in calls.runs if runs.form is form)
         for form in (CallForm.RECORD, CallForm.BUNDLE)
     )
     return (alone == records and not bundles) or (bundles == 1 and not alone and records > 0)

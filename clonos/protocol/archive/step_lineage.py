@@ -20,7 +20,8 @@ import enum
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from functools import lru_cache
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -60,8 +61,7 @@ class Entry(enum.IntEnum):
     BEGINNING = 2
 
 
-@dataclass(frozen=True, slots=True)
-class CallRuns:
+class CallRuns(NamedTuple):
     """Calls of one form in succession: in each run so many `calls`, which gave so many `rows` each."""
 
     form: CallForm
@@ -69,7 +69,8 @@ class CallRuns:
     calls: Column
 
     @property
-    def count(self) -> int:
+    def made(self) -> int:
+        """How many calls there are."""
         return int(sum(self.calls))
 
     @property
@@ -110,6 +111,12 @@ Recorded = StepCalls | Beginning | None
 
 UNKNOWN: Final = bytes((Entry.UNKNOWN,))
 _CALLS: Final = bytes((Entry.CALLS,))
+
+
+@lru_cache(maxsize=8192)
+def encode_run(form: CallForm, rows: int, calls: int) -> bytes:
+    """As `encode_calls`, of so many calls alone that gave so many rows each, as those of most steps have."""
+    return encode_calls(StepCalls([CallRuns(form, [rows], [calls])]))
 
 
 def encode_calls(found: StepCalls) -> bytes:
