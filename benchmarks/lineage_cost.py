@@ -1,8 +1,8 @@
 """What recording lineage costs, beside an archive without it: in the replica, of a whole query, and bytes a row.
 
 Of the replica: bundles go into a real operator host, as in `replica_overhead.py`, whose function does next to nothing,
-with and without, round by round in turn, in thread CPU time; after each round all of it is archived, which is counted,
-too. The ratio is taken per round. The functions give one row for each record, or none and two in turns, which is the
+with and without, bundle by bundle in turn, in thread CPU time; after each round all of it is archived, which is
+counted, too. The ratio is taken per round. The functions give one row for each record, or none and two in turns, which is the
 most that lineage has to say. Of the query: a log that is full before is drained in one epoch of real time by a chain of
 two keyed operators, as in `archive_cost.py`, in turns in one session; then the lineage of a row is asked for.
 
@@ -25,21 +25,20 @@ from archive_cost import KEPT, LENGTH, Drained, command, drain, size_of
 from replica_overhead import (
     INPUT,
     NODE,
-    SIZES,
     WARM_UP,
     bundles_per_round,
     in_turns,
     make_bundles,
     make_host,
-    take,
 )
 
 from clonos.operators.process import ProcessOperator
-from clonos.wire.messages import Bundle
 from clonos_standby.cluster.spec import NodeSpec, Route, RouteKind
 from clonos_standby.replica.operator_host import OperatorHost
 
 CHANNELS = 2
+SIZES = (10, 100, 1000, 4096)
+"""Records of a bundle: thousands where a query is at its limit."""
 DAY_S = 86_400.0
 SIDES = {"without": KEPT, "with": {**KEPT, "spark.clonos.archive.lineage": "true"}}
 
@@ -66,8 +65,8 @@ def node(function: Callable[..., Any]) -> NodeSpec:
     )
 
 
-def take_and_archive(host: OperatorHost, bundles: list[Bundle]) -> None:
-    take(host, bundles)
+def archive(host: OperatorHost) -> None:
+    """What has come since."""
     archivist = host._archivist
     assert archivist is not None
     archivist.cut(host.session.request, host.live.snapshot(), is_end=False)
@@ -87,7 +86,7 @@ def of_the_replica(function: Callable[..., Any], rows: int, rounds: int, base: s
         make_host(place, node(function), archive_keep=DAY_S, archive_lineage=lineage)
         for place, lineage in zip(places, (True, False), strict=True)
     ]
-    recorded, not_recorded = in_turns((hosts[0], hosts[1]), bundles, rounds, take_and_archive)
+    recorded, not_recorded = in_turns((hosts[0], hosts[1]), bundles, rounds, archive)
     for host in hosts:
         host.close()
     records = len(bundles) * rows

@@ -2,7 +2,7 @@
 
 Bundles go into a real operator host (Arrow in, user function, keyed state, log store on disk, Arrow out) without Spark
 around it, so that nothing but the replica is measured; `benchmarks/overhead.py` measures the whole job. Both sides run
-in one process, round by round in turn, in thread CPU time and in wall time; the ratio is taken per round.
+in one process, bundle by bundle in turn, in thread CPU time; the ratio is taken per round.
 
     python benchmarks/replica_overhead.py [--rounds 40] [--channels 2]
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import gc
 import os
 import statistics
 import tempfile
@@ -119,26 +120,32 @@ def make_bundles(count: int, rows: int, channels: int) -> list[Bundle]:
     return bundles
 
 
-def take(host: OperatorHost, bundles: list[Bundle]) -> None:
-    for bundle in bundles:
-        carry_out(host.session.bundle(bundle.seq, host.read(bundle)))
-
-
 def in_turns(
     sides: tuple[OperatorHost, OperatorHost],
     bundles: list[Bundle],
     rounds: int,
-    run: Callable[[OperatorHost, list[Bundle]], None] = take,
+    ends: Callable[[OperatorHost], None] = lambda host: None,
 ) -> tuple[list[float], list[float]]:
-    """Processor seconds of this thread, of each side and round, over an equal part of the bundles each."""
+    """Processor seconds of this thread, of each side and round, over an equal part of the bundles each: one by one in
+    turn, so that what else the machine does strikes both; garbage is collected in between, or one side would pay for
+    both. `ends` is counted, too."""
     per_round = len(bundles) // (rounds + WARM_UP)
     cpu: tuple[list[float], list[float]] = [], []
+    gc.disable()
     for number in range(rounds + WARM_UP):
-        part = bundles[number * per_round : (number + 1) * per_round]
-        for side in (0, 1) if number % 2 else (1, 0):
+        gc.collect()
+        spent = [0.0, 0.0]
+        for at in range(number * per_round, (number + 1) * per_round):
+            for side in (0, 1) if at % 2 else (1, 0):
+                host, bundle = sides[side], bundles[at]
+                start = time.thread_time()
+                carry_out(host.session.bundle(bundle.seq, host.read(bundle)))
+                spent[side] += time.thread_time() - start
+        for side, times in enumerate(cpu):
             start = time.thread_time()
-            run(sides[side], part)
-            cpu[side].append(time.thread_time() - start)
+            ends(sides[side])
+            times.append(spent[side] + time.thread_time() - start)
+    gc.enable()
     return cpu[0][WARM_UP:], cpu[1][WARM_UP:]
 
 
