@@ -2,9 +2,9 @@
 
 Of the replica: bundles go into a real operator host, as in `replica_overhead.py`, whose function does next to nothing,
 with and without, bundle by bundle in turn, in thread CPU time; after each round all of it is archived, which is
-counted, too. The ratio is taken per round. The functions give one row for each record, or none and two in turns, which is the
-most that lineage has to say. Of the query: a log that is full before is drained in one epoch of real time by a chain of
-two keyed operators, as in `archive_cost.py`, in turns in one session; then the lineage of a row is asked for.
+counted, too. The ratio is taken per round. The functions give one row for each record, or none and two in turns, which
+is the most that lineage has to say. Of the query: a log that is full before is drained in one epoch of real time by a
+chain of two keyed operators, as in `archive_cost.py`, in turns in one session; then the lineage of a row is asked for.
 
     python benchmarks/lineage_cost.py [--rounds 40] [--drains 3] [--rows 400000]
 """
