@@ -21,7 +21,7 @@ from clonos.protocol.side_output import MAIN, OutputName
 OUT = arrow_schema("n long")
 NESTED = arrow_schema("n long, many array<long>")
 SIDE = OutputName("odd")
-SIZES = (1, 5, 63, 64, 5000)
+SIZES = (1, 5, 255, 256, 5000)
 """Also more than numbers are kept at hand."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -27,8 +28,11 @@ from clonos.protocol.archive.step_lineage import (
     encode_calls,
     entries_of,
 )
+from clonos.protocol.engine.given_rows import GivenRows
+from clonos.protocol.engine.lineage_recorder import LineageRecorder
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Epoch, LogOffset, Origin, OutputNumber, RecordId, log_after
+from clonos.protocol.ports import Row, StepOperator
 from clonos.protocol.recovery.causal import determinant_codec as codec
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "core_step_lineage_v1.bin"
@@ -270,3 +274,79 @@ def test_run_length_comes_back(by_call: list[int]) -> None:
     runs = CallRuns(RECORD, by_call, [1] * len(by_call))
     found = decode_entry(encode_calls(StepCalls([runs])))
     assert isinstance(found, StepCalls) and found.runs[0].by_call() == by_call
+
+
+# ----------------------------------------------------------------------- recording
+
+
+class Gives:
+    """An operator that gives so many rows for each record, or timer, and tells of it or not."""
+
+    def __init__(self, told: GivenRows, *, one_by_one: bool = True, tells: bool = True) -> None:
+        self._told = told
+        self._tells = tells
+        self.record_at_a_time = one_by_one
+
+    def bundle(self, keys: list[Row], rows: list[Row]) -> list[Row]:
+        made: list[Row] = []
+        tell = self._told.begin() if self._tells else lambda upto: None
+        for (count,) in rows:
+            made += [()] * count
+            tell(len(made))
+        return made
+
+    def timers(self, due: list[tuple[int, bytes, str]], event: bool) -> list[Row]:
+        return self.bundle([], [(count,) for count, _, _ in due])
+
+    def gathered(self) -> list[Row]:
+        return [()]
+
+    def pieces(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
+def recorded_by(**more: bool) -> tuple[StepOperator, LineageRecorder, list[bytes]]:
+    told, found = GivenRows(), list[bytes]()
+    recorder = LineageRecorder(told, lambda at, entry: found.append(entry))
+    return recorder.around(Gives(told, **more)), recorder, found
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.lists(st.integers(0, 3), max_size=600) | st.just([1] * 5000), min_size=1, max_size=3))
+def test_what_calls_give_is_recorded_as_it_is(bundles: list[list[int]]) -> None:
+    """A step of several bundles, as one that is run record by record, and of timers."""
+    operator, recorder, found = recorded_by()
+    made = 0
+    for each in bundles:
+        made += len(operator.bundle([()] * len(each), [(count,) for count in each]))
+    made += len(operator.timers([(2, b"", ""), (0, b"", "")], False))
+    recorder.step_ends(LogOffset(1), made)
+    calls = decode_entry(found[0])
+    assert isinstance(calls, StepCalls) and calls.has(made)
+    by_form = {
+        form: [count for each in calls.runs if each.form is form for count in each.by_call()]
+        for form in CallForm
+    }
+    assert by_form == {
+        RECORD: [count for each in bundles for count in each],
+        TIMER: [2, 0],
+        BUNDLE: [],
+        END: [],
+    }
+
+
+def test_what_is_not_told_is_not_known_where_it_matters() -> None:
+    operator, recorder, found = recorded_by(tells=False)
+    operator.bundle([(), ()], [(1,), (2,)])
+    recorder.step_ends(LogOffset(1), 3)
+    operator.bundle([()], [(3,)])  # alone it needs not be told
+    recorder.step_ends(LogOffset(2), 3)
+    operator.timers([(0, b"", ""), (0, b"", "")], True)
+    recorder.step_ends(LogOffset(3), 0)
+    assert [said(decode_entry(entry)) for entry in found] == [None, ([(RECORD, [3])], b""), ([], b"")]
+    operator, recorder, found = recorded_by(tells=False, one_by_one=False)
+    operator.bundle([(), ()], [(1,), (2,)])
+    operator.gathered()
+    recorder.step_ends(LogOffset(1), 4)
+    recorder.step_ends(LogOffset(2), 4)  # rows that no call has given
+    assert [said(decode_entry(entry)) for entry in found] == [([(BUNDLE, [3]), (END, [1])], b""), None]

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
-from itertools import accumulate
+from itertools import accumulate, chain
+from operator import sub
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from clonos.protocol.operator import Services
 
 _NUMBERS: Final = "I"
-_FEW: Final = 64  # below, lists are faster than arrays
+_FEW: Final = 256  # below, lists are faster than arrays
 _ascending = array(_NUMBERS, range(1, 4097))
 
 
@@ -77,7 +78,7 @@ class GivenRows:
         if ends is None:
             return None
         if len(ends) < _FEW:
-            return [end - before for before, end in zip([0, *ends], ends, strict=False)]
+            return list(map(sub, ends, chain((0,), ends)))
         found = np.array(ends, np.int64)
         found[1:] -= found[:-1].copy()
         return found

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
 from clonos.protocol.archive.step_lineage import (
     UNKNOWN,
     Beginning,
@@ -71,7 +73,7 @@ class LineageRecorder:
         elif not at_least <= len(by_call) <= at_most:
             self._is_known = False
         elif len(by_call):
-            self._note(form, *run_lengths(by_call), rows)
+            self._note(form, *_runs(by_call), rows)
 
     def _note(self, form: CallForm, rows: Column, calls: Column, whole: int) -> None:
         """Calls, in run-length, and how many rows all of them gave."""
@@ -103,6 +105,15 @@ class LineageRecorder:
             return encode_run(form, int(rows), int(calls)) if rows * calls == outputs else UNKNOWN
         found = StepCalls(self._runs, forms)
         return encode_calls(found) if found.has(outputs) else UNKNOWN
+
+
+def _runs(by_call: Column) -> tuple[Column, Column]:
+    """Run-length, where there are so many that it saves more than it takes, or all are the same."""
+    if isinstance(by_call, np.ndarray):
+        return run_lengths(by_call)
+    calls = len(by_call)
+    first = by_call[0]
+    return ([first], [calls]) if by_call.count(first) == calls else (by_call, [1] * calls)
 
 
 class _Noted:
