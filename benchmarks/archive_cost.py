@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import hop_cost
 from sustained import count
@@ -26,12 +26,21 @@ import clonos
 
 HERE = Path(__file__).resolve().parent
 LENGTH = 2
-SIDES = {"without": "off", "with": "30 days"}
+KEPT = {"spark.clonos.archive.keep": "30 days"}
+SIDES: dict[str, dict[str, str]] = {"without": {}, "with": KEPT}
 
 
-def drain(spark: Any, log: Path, base: Path, rows: int, keep: str) -> float:
-    """Rows a second that the sink takes, from a fifth of them to nine tenths; the query has ended its epoch then."""
-    spark.conf.set("spark.clonos.archive.keep", keep)
+class Drained(NamedTuple):
+    """From a fifth of the rows to nine tenths."""
+
+    rate: float  # rows a second that the sink takes
+    spent: float  # processor seconds of all replicas for a row
+
+
+def drain(spark: Any, log: Path, base: Path, rows: int, settings: dict[str, str]) -> Drained:
+    """A query with these settings; it has ended its epoch then."""
+    for name, value in settings.items():
+        spark.conf.set(name, value)
     try:
         stream = hop_cost.keyed_rows(spark, log)
         for at in range(LENGTH):
@@ -43,21 +52,22 @@ def drain(spark: Any, log: Path, base: Path, rows: int, keep: str) -> float:
             .start()
         )
     finally:
-        spark.conf.unset("spark.clonos.archive.keep")
-    seen: list[tuple[float, int]] = []
+        for name in settings:
+            spark.conf.unset(name)
+    seen: list[tuple[float, int, float]] = []
     while not seen or seen[-1][1] < rows:
         query.awaitTermination(0.1)
         replicas = query.causal_status()["replicas"]
         taken = sum(each["records"] or 0 for each in replicas if each["node"] == LENGTH + 2)
         if taken and (not seen or taken > seen[-1][1]):
-            seen.append((time.monotonic(), taken))
+            seen.append((time.monotonic(), taken, hop_cost.spent(query)))
     assert query.wait_for_epoch(0, 120), "the epoch has not ended"
     query.stop()
-    (began, first), (ended, last) = (
+    (began, first, before), (ended, last, after) = (
         next(one for one in seen if one[1] > rows / 5),
         next(one for one in seen if one[1] > 0.9 * rows),
     )
-    return (last - first) / (ended - began)
+    return Drained((last - first) / (ended - began), (after - before) / (last - first))
 
 
 def size_of(folder: Path) -> int:
@@ -90,7 +100,7 @@ def main() -> None:
         for number in range(options.rounds):
             for side in sorted(SIDES, reverse=number % 2 == 1):
                 base = Path(folder, f"{side}-{number}")
-                rates[side].append(drain(spark, log, base, options.rows, SIDES[side]))
+                rates[side].append(drain(spark, log, base, options.rows, SIDES[side]).rate)
                 print(f"round {number}: {side} {rates[side][-1]:,.0f} rows/s", flush=True)
         spark.stop()
         archived = Path(folder, f"with-{options.rounds - 1}", "checkpoint")

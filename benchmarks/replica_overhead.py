@@ -2,7 +2,7 @@
 
 Bundles go into a real operator host (Arrow in, user function, keyed state, log store on disk, Arrow out) without Spark
 around it, so that nothing but the replica is measured; `benchmarks/overhead.py` measures the whole job. Both sides run
-in one process, round by round in turn, in thread CPU time and in wall time; the ratio is taken per round.
+in one process, bundle by bundle in turn, in thread CPU time; the ratio is taken per round.
 
     python benchmarks/replica_overhead.py [--rounds 40] [--channels 2]
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import gc
 import os
 import statistics
 import tempfile
@@ -19,6 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import numpy as np
 import pyarrow as pa
 
@@ -44,6 +46,8 @@ GENERATION = Generation(1)
 KEYS = 997
 SIZES = (1, 10, 100, 1000, 4096)
 ROWS_PER_ROUND = 20_000
+WARM_UP = 2
+"""Rounds that are not counted."""
 
 
 class Discard:
@@ -67,19 +71,18 @@ def ledger_node(recording: bool) -> NodeSpec:
     )
 
 
-def make_host(base: str, recording: bool) -> OperatorHost:
+def make_host(base: str, node: NodeSpec, **more: Any) -> OperatorHost:
+    """With these settings. It takes no snapshots."""
     query = QuerySpec(
         query="bench",
         token="",
         checkpoint=f"{base}/checkpoint",
         data=f"{base}/data",
-        settings=ReplicaSettings(snapshot_interval=float("inf"), snapshot_work=float("inf")),
+        settings=ReplicaSettings(snapshot_interval=float("inf"), snapshot_work=float("inf"), **more),
+        nodes={NODE: cloudpickle.dumps(node)},
     )
     host = OperatorHost(
-        query,
-        ledger_node(recording),
-        INSTANCE,
-        FaultInjector([], operator="ledger", instance=0, marks=Path(base)),
+        query, node, INSTANCE, FaultInjector([], operator=node.name, instance=0, marks=Path(base))
     )
     connection: Any = Discard()
     write_line(query.checkpoint, RecoveryLine(GENERATION, FIRST_EPOCH))
@@ -117,24 +120,44 @@ def make_bundles(count: int, rows: int, channels: int) -> list[Bundle]:
     return bundles
 
 
-def round_of(host: OperatorHost, bundles: list[Bundle], clock: Callable[[], float]) -> float:
-    """Seconds."""
-    start = clock()
-    for bundle in bundles:
-        carry_out(host.session.bundle(bundle.seq, host.read(bundle)))
-    return clock() - start
+def in_turns(
+    sides: tuple[OperatorHost, OperatorHost],
+    bundles: list[Bundle],
+    rounds: int,
+    ends: Callable[[OperatorHost], None] = lambda host: None,
+) -> tuple[list[float], list[float]]:
+    """Processor seconds of this thread, of each side and round, over an equal part of the bundles each: one by one in
+    turn, so that what else the machine does strikes both; garbage is collected in between, or one side would pay for
+    both. `ends` is counted, too."""
+    per_round = len(bundles) // (rounds + WARM_UP)
+    cpu: tuple[list[float], list[float]] = [], []
+    gc.disable()
+    for number in range(rounds + WARM_UP):
+        gc.collect()
+        spent = [0.0, 0.0]
+        for at in range(number * per_round, (number + 1) * per_round):
+            for side in (0, 1) if at % 2 else (1, 0):
+                host, bundle = sides[side], bundles[at]
+                start = time.thread_time()
+                carry_out(host.session.bundle(bundle.seq, host.read(bundle)))
+                spent[side] += time.thread_time() - start
+        for side, times in enumerate(cpu):
+            start = time.thread_time()
+            ends(sides[side])
+            times.append(spent[side] + time.thread_time() - start)
+    gc.enable()
+    return cpu[0][WARM_UP:], cpu[1][WARM_UP:]
+
+
+def bundles_per_round(rows: int) -> int:
+    return max(4, min(400, ROWS_PER_ROUND // rows))
 
 
 def measure(rows: int, rounds: int, channels: int, base: str) -> str:
-    per_round = max(4, min(400, ROWS_PER_ROUND // rows))
-    bundles = make_bundles(per_round * (rounds + 2), rows, channels)
-    sides = [make_host(f"{base}/{name}-{rows}", name == "on") for name in ("on", "off")]
-    cpu: list[list[float]] = [[], []]
-    for number in range(rounds + 2):
-        part = bundles[number * per_round : (number + 1) * per_round]
-        for side in (0, 1) if number % 2 else (1, 0):
-            cpu[side].append(round_of(sides[side], part, time.thread_time))
-    on, off = (times[2:] for times in cpu)  # the first rounds warm up
+    per_round = bundles_per_round(rows)
+    bundles = make_bundles(per_round * (rounds + WARM_UP), rows, channels)
+    sides = [make_host(f"{base}/{name}-{rows}", ledger_node(name == "on")) for name in ("on", "off")]
+    on, off = in_turns((sides[0], sides[1]), bundles, rounds)
     ratios = sorted(b / a for a, b in zip(on, off, strict=True))
     scale = 1e9 / per_round / rows
     logged = sides[0].live.log_offset / (len(bundles) * rows)

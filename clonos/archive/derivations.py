@@ -1,4 +1,4 @@
-"""Derivations out of an archive: what went into which rows is found by repeating what instances did."""
+"""Derivations out of an archive: what went into which rows was recorded, or is found by repeating instances."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
 
 from clonos.archive.reading import ArchivedInstance, ArchivedQuery, desk_for
+from clonos.archive.recorded import recorded
 from clonos.archive.tracing import RowIsMade, TracedCall, Watcher
 from clonos.errors import StateError
 from clonos.protocol.archive.episode import Lacking
@@ -13,7 +14,6 @@ from clonos.protocol.archive.lineage import Derivation, given_as
 from clonos.protocol.frontier import numbers_of
 from clonos.protocol.ids import Epoch, NodeId, Origin, OutputNumber, RecordId, channel_origin, epoch_after
 from clonos.protocol.recovery.causal.determinant import Step
-from clonos.protocol.side_output import output_of
 from clonos.wire.block import parse_block
 from clonos_standby.cluster.spec import NodeSpec
 
@@ -72,7 +72,12 @@ class ArchivedDerivations:
     def of_rows(self, origin: Origin, numbers: frozenset[int]) -> Iterator[Derivation]:
         instance = self._query.operator_instance(origin)
         for epoch, here in _by_epoch(instance, numbers):
-            yield from _making(instance, epoch, here)
+            known = recorded(instance, epoch)
+            found = list(_making(instance, epoch, here) if known is None else known.of_rows(here))
+            made = {row.position for one in found for row in one.rows()}
+            if lost := [number for number in here if number not in made]:
+                raise StateError(f"epoch {epoch} of {instance} made no row with the number {lost[0]}")
+            yield from found
 
     def of_records(self, node: NodeId, records: frozenset[RecordId]) -> Iterator[Derivation]:
         """A row of an operator that a reader was not sent, as one of another output, has gone into nothing. A record of
@@ -107,8 +112,10 @@ class ArchivedDerivations:
 def derivation(instance: ArchivedInstance, epoch: Epoch, call: TracedCall) -> Derivation:
     """What a call says of where its rows are from."""
     inputs = tuple(RecordId(each.channel, each.position) for each in call.inputs)
-    forms = given_as(list(map(output_of, call.outputs)))
-    return Derivation(instance.origin, epoch, call.form, call.first, len(call.outputs), inputs, forms)
+    count = len(call.outputs)
+    return Derivation(
+        instance.origin, epoch, call.form, call.first, count, inputs, given_as(call.forms, count)
+    )
 
 
 def lacking(instance: ArchivedInstance, what: str, why: str) -> StateError:
@@ -165,11 +172,8 @@ def _making(instance: ArchivedInstance, epoch: Epoch, numbers: list[int]) -> Ite
         why = instance.repeated_to_row(OutputNumber(numbers[0]), epoch, desk)
     if why is not None:
         raise lacking(instance, f"epoch {epoch}", why.why)
-    found = [derivation(instance, epoch, call) for call in watcher.found]
-    made = {row.position for one in found for row in one.rows()}
-    if lost := [number for number in numbers if number not in made]:
-        raise StateError(f"epoch {epoch} of {instance} made no row with the number {lost[0]}")
-    yield from found
+    for call in watcher.found:
+        yield derivation(instance, epoch, call)
 
 
 def _given(instance: ArchivedInstance, epoch: Epoch, records: set[RecordId]) -> Iterator[Derivation]:
@@ -180,6 +184,9 @@ def _given(instance: ArchivedInstance, epoch: Epoch, records: set[RecordId]) -> 
             raise lacking(
                 instance, f"what became of a record that waited for epoch {epoch}", "it has not ended"
             )
+        if (known := recorded(instance, epoch)) is not None:  # all that came in it has been run in it
+            yield from known.of_records(left)
+            return
         found: list[Derivation] = []
 
         def tells(at: Epoch, call: TracedCall, found: list[Derivation] = found) -> None:

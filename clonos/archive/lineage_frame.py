@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from clonos.archive.derivations import CallWatcher, lacking
+from clonos.archive.derivations import CallWatcher, derivation, lacking
 from clonos.archive.explain import RowId
 from clonos.archive.reading import ArchivedInstance, ArchivedQuery, desk_for, epochs_between
+from clonos.archive.recorded import first_known, recorded
 from clonos.archive.spark_tasks import Span, archived_query, asked_of
 from clonos.archive.tracing import TracedCall
-from clonos.errors import ConfigurationError
+from clonos.errors import ConfigurationError, StateError
 from clonos.protocol.archive.episode import Lacking
-from clonos.protocol.archive.lineage import given_as, leads_to
-from clonos.protocol.ids import Epoch, NodeId, OutputNumber, RecordId
-from clonos.protocol.side_output import output_of
+from clonos.protocol.archive.lineage import Derivation, leads_to
+from clonos.protocol.ids import Epoch, NodeId, OutputNumber, RecordId, epoch_before
 from clonos.protocol.topology import NodeKind
 
 if TYPE_CHECKING:
@@ -111,16 +111,20 @@ class _Asked:
                     f"nothing is archived of {each} that has ended, and something of other instances is",
                     hint="`clonos archive list` shows what there is",
                 )
-        begin, end = max(each.first for each in instances), min(_last_ended(each) for each in instances)
-        found = [epochs_between(each, _text(since), _text(upto)) for each in instances]
+        first = {each.origin: first_known(each) for each in instances}
+        begin, end = max(first.values()), min(_last_ended(each) for each in instances)
+        found = [
+            epochs_between(each, _text(since), _text(upto), first=first[each.origin]) for each in instances
+        ]
         if since is not None:
             begin = min(each[0] for each in found if each is not None)
         if upto is not None:
             end = max(each[1] for each in found if each is not None)
         for each in instances:
-            if begin <= end and (each.first > begin or _last_ended(each) < end):
+            if begin <= end and (first[each.origin] > begin or _last_ended(each) < end):
+                there = f"{first[each.origin]} to {_last_ended(each)}"
                 raise ConfigurationError(
-                    f"epochs {begin} to {end} of {each} cannot be repeated: it has {each.first} to {_last_ended(each)}",
+                    f"epochs {begin} to {end} of {each} cannot be repeated: it has {there}",
                     hint="Ask for those with since= and upto=. `clonos archive verify` says what is missing",
                 )
         more = (
@@ -202,16 +206,50 @@ def _closure(spark: SparkSession, asked: _Asked, node: NodeId, end: NodeId | Non
 
 
 def _edges(query: ArchivedQuery, span: Span) -> Iterator[pa.RecordBatch]:
-    """Of one instance, epoch by epoch."""
+    """Of one instance, epoch by epoch: what was recorded, and what is found by repeating where nothing was."""
     edges = _Edges(query, span.instance)
-    watcher = CallWatcher(edges.add, span.since)
+    begun: Epoch | None = None  # the first of those that have to be repeated
+    before = max((each for each in span.instance.epochs if each < span.since), default=None)
+    last = None if before is None else span.instance.emitted(before)
+    for epoch in sorted(each for each in span.instance.epochs if span.since <= each <= span.upto):
+        known = recorded(span.instance, epoch)
+        if known is None:
+            begun = epoch if begun is None else begun
+        else:
+            if begun is not None:
+                yield from _repeated(edges, Span(span.instance, begun, epoch_before(epoch)))
+                begun = None
+            if last is not None and last != known.before:
+                why = f"rows were made between epochs {before} and {epoch} that are not in the archive"
+                raise _lacking(span, epoch, why)
+            for one in known.derivations():
+                edges.add(one)
+            yield from edges.taken()
+        before, last = epoch, span.instance.emitted(epoch) if known is None else known.last
+    if begun is not None:
+        yield from _repeated(edges, Span(span.instance, begun, span.upto))
+
+
+def _repeated(edges: _Edges, span: Span) -> Iterator[pa.RecordBatch]:
+    """Of epochs that nothing was recorded of."""
+
+    def tells(epoch: Epoch, call: TracedCall) -> None:
+        if call.outputs:
+            edges.add(derivation(span.instance, epoch, call))
+
+    watcher = CallWatcher(tells, span.since)
     with desk_for(span.instance, watcher) as desk:
         for found in span.instance.repeated(span.upto, desk, since=span.since, begins=watcher.begins):
             if isinstance(found, Lacking):
-                behind = span.instance.first_behind(watcher.epoch, span.upto)
-                again = "" if behind is None else f". From since={behind} on all is there again"
-                raise lacking(span.instance, "lineage", found.why + again)
+                raise _lacking(span, watcher.epoch, found.why)
             yield from edges.taken()
+
+
+def _lacking(span: Span, epoch: Epoch, why: str) -> StateError:
+    """What has come to an end at an epoch, and where it can be gone on with."""
+    behind = span.instance.first_behind(epoch, span.upto)
+    again = "" if behind is None else f". From since={behind} on all is there again"
+    return lacking(span.instance, "lineage", why + again)
 
 
 class _Edges:
@@ -229,17 +267,15 @@ class _Edges:
         self._form, self._first, self._rows, self._records = (array("q") for _ in range(4))
         self._given_as, self._channels, self._positions = (array("q") for _ in range(3))
 
-    def add(self, epoch: Epoch, call: TracedCall) -> None:
-        if not call.outputs:
-            return
-        self._epoch = epoch
+    def add(self, call: Derivation) -> None:
+        self._epoch = call.epoch
         if call.form not in self._forms:
             self._forms.append(call.form)
         self._form.append(self._forms.index(call.form))
         self._first.append(call.first)
-        self._rows.append(len(call.outputs))
-        self._given_as.extend(given_as(list(map(output_of, call.outputs))))
-        inputs = [(one.channel, one.position) for one in call.inputs] or [(_NONE, _NONE)]
+        self._rows.append(call.count)
+        self._given_as.extend(call.given_as)
+        inputs = call.inputs or ((_NONE, _NONE),)
         self._records.append(len(inputs))
         self._channels.extend(channel for channel, _ in inputs)
         self._positions.extend(position for _, position in inputs)

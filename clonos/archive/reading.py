@@ -489,11 +489,13 @@ def desk_for(instance: ArchivedInstance, watcher: Watcher | None = None) -> Iter
 
 
 def epochs_between(
-    instance: ArchivedInstance, since: str | None, upto: str | None
+    instance: ArchivedInstance, since: str | None, upto: str | None, *, first: Epoch | None = None
 ) -> tuple[Epoch, Epoch] | None:
-    """From one to another, of which each may be left open; None where none has ended. Raises ConfigurationError."""
+    """From one to another, of which each may be left open; None where none has ended. They are not before `first`: the
+    first that can be repeated, unless it is said. Raises ConfigurationError."""
     last = instance.last_ended if upto is None else epoch_at(instance, upto)
-    return None if last is None else (epoch_from(instance, since), last)
+    first = instance.first if first is None else first
+    return None if last is None else (epoch_from(instance, since, first), last)
 
 
 def epoch_at(instance: ArchivedInstance, at: str) -> Epoch:
@@ -509,9 +511,9 @@ def epoch_at(instance: ArchivedInstance, at: str) -> Epoch:
     raise _nothing(instance, f"what ended before {at}")
 
 
-def epoch_from(instance: ArchivedInstance, at: str | None) -> Epoch:
-    """The first epoch that can be repeated, and is this one or behind it, or that had not ended at this time."""
-    epochs = sorted(each for each in instance.epochs if each >= instance.first)
+def epoch_from(instance: ArchivedInstance, at: str | None, first: Epoch) -> Epoch:
+    """The first epoch that is not before `first`, and is this one or behind it, or that had not ended at this time."""
+    epochs = sorted(each for each in instance.epochs if each >= first)
     if at is not None and at.isdigit():
         epochs = [each for each in epochs if each >= int(at)]
     elif at is not None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from clonos.archive.question import identity_of, said
+from clonos.protocol.engine.given_rows import GivenRows
 from clonos.protocol.engine.services import CausalServices, OutcomeCodec
 from clonos.protocol.engine.task_scheduler import CallPort, CallRequest, Ended
 from clonos.protocol.ids import NO_OUTPUT, OutputNumber, output_after
@@ -59,6 +60,7 @@ class TracedCall:
     after: dict[bytes, Any] = field(default_factory=dict)
     asked: list[Asked] = field(default_factory=list)
     outputs: list[Row] = field(default_factory=list)
+    forms: bytes = b""  # how many of these are forms of one row each (`given_rows`); empty: each is itself
     watermark: int | None = None
 
     @property
@@ -211,7 +213,11 @@ class TracedOperator:
         return call
 
     def _ended(self, call: TracedCall, run: Callable[[], list[Row]]) -> list[Row]:
+        given = self._services.given_rows
+        assert given is not None, "the tracer's services have them"
+        given.forget()
         outputs = self._tracer.runs(call, self._operator, run)
+        call.forms = given.forms
         call.after = self._kept(call.keys)
         self._tracer.end(call, outputs)
         return outputs
@@ -329,5 +335,6 @@ def traced_services(tracer: Watcher, state: KeyedState, outcomes: OutcomeCodec) 
         state=state, timers=timers, event_timers=event_timers, random=stream, outcomes=outcomes
     )
     event_timers.event = True
+    services.given_rows = GivenRows()
     services.tracer = stream.tracer = timers.tracer = event_timers.tracer = tracer
     return services

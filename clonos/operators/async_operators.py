@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import accumulate
 from typing import Any
 
 from clonos.async_functions import is_async, refuse_async, refuse_generators
@@ -29,6 +30,7 @@ from clonos.operators.process import (
     Timer,
     one_row,
 )
+from clonos.protocol.engine.given_rows import rows_told
 from clonos.protocol.engine.task_scheduler import TaskScheduler, lanes
 from clonos.protocol.operator import Services
 from clonos.values.key_codec import unpack
@@ -117,6 +119,9 @@ class AsyncProcessOperator(_Waiting, ProcessOperator):
 
         places = [(RecordPlace(keys[lane[0]]), lane) for lane in lanes(lane_of).values()]
         self._run([(place, one_by_one(place, lane)) for place, lane in places], what)
+        if (tell := rows_told(self._services)) is not None:
+            for upto in accumulate(map(len, made)):
+                tell(upto)
         return self._side_outputs.settle([row for each in made for row in each], self._outputs)
 
     def _run(self, work: list[Lane], what: str) -> None:

@@ -104,17 +104,33 @@ class WithDerivedOutputs:
 
     def _split(self, rows: list[Row]) -> list[Row]:
         outputs = list(map(output_of, rows)) if len(self._of) > 1 else [MAIN] * len(rows)
+        noted = self._services.given_rows
         if outputs.count(outputs[0]) == len(outputs):
             columns = [make(rows) for make in self._of[outputs[0]]]
+            if noted is not None:
+                noted.derive(_forms(columns, len(rows)))
             if len(columns) == 1:
                 return [row for row in columns[0] if row is not None]
             return [row for group in zip(*columns, strict=True) for row in group if row is not None]
         groups = {}
+        forms = bytearray(len(rows))
         for output in dict.fromkeys(outputs):
-            own = [row for row, at in zip(rows, outputs, strict=True) if at == output]
+            places = [at for at, of in enumerate(outputs) if of == output]
+            own = [rows[at] for at in places]
             made = [make(own) for make in self._of[output]]
             groups[output] = iter(zip(*made, strict=True)) if made else iter([()] * len(own))
+            if noted is not None:
+                for at, count in zip(places, _forms(made, len(own)), strict=True):
+                    forms[at] = count
+        if noted is not None:
+            noted.derive(bytes(forms))
         return [row for output in outputs for row in next(groups[output]) if row is not None]
+
+
+def _forms(columns: list[Made], count: int) -> bytes:
+    """How many rows there are of each of so many, in all columns."""
+    kept = [bytes([row is not None for row in column]) for column in columns]
+    return kept[0] if len(kept) == 1 else bytes(map(sum, zip(*kept, strict=True))) if kept else bytes(count)
 
 
 def _as_given(rows: list[Row]) -> Made:

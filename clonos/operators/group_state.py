@@ -29,6 +29,7 @@ from clonos.operators.rows import instant, seen_as, zone_of
 from clonos.operators.spark_errors import spark_error
 from clonos.operators.types import arrow_schema, columns_of
 from clonos.operators.values import Codec
+from clonos.protocol.engine.given_rows import rows_told
 from clonos.protocol.operator import Services
 from clonos.protocol.topology import StateVariable
 from clonos.protocol.versions.state_evolution import Fields
@@ -283,6 +284,7 @@ class GroupStateOperator:
 
     def timers(self, due: list[tuple[int, bytes, str]], event: bool) -> list[tuple[Any, ...]]:
         made: list[tuple[Any, ...]] = []
+        tell = rows_told(self._services)
         before = self._ctx.begin()
         try:
             for moment, data, _ in due:
@@ -290,6 +292,8 @@ class GroupStateOperator:
                 kept = self._kept(key, data)
                 if kept is not None and self._due(kept[1]) == moment:
                     self._call(key, data, kept, [self._frames.empty()], True, made)
+                if tell is not None:
+                    tell(len(made))
         except RAISED as error:
             what = f" at its timeout, key {self._ctx.key!r}"
             raise failed(error, self._name, self._services, None, what) from error

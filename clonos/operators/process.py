@@ -23,6 +23,7 @@ from clonos.operators.migration import migrate_all
 from clonos.operators.outputs import RAISED, Outputs, failed, row_index
 from clonos.operators.rows import zone_of
 from clonos.operators.side_outputs import SideOutputs
+from clonos.protocol.engine.given_rows import rows_told
 from clonos.protocol.operator import Services
 from clonos.protocol.versions.state_evolution import Fields
 from clonos.values.key_codec import kept_under, pack
@@ -82,6 +83,7 @@ class ProcessOperator:
         plain, taken = self._outputs.plain, self._outputs.taken
         made = self._side_outputs.begin()
         append = made.append
+        tell = rows_told(self._services)
         result: Any = None
         left = iter(rows)
         before = ctx.begin()
@@ -92,6 +94,8 @@ class ProcessOperator:
                 if result is not None:
                     for one in result:  # as `Outputs.collect`, without a call per record
                         append(one if type(one) is plain else taken(one, len(made)))
+                if tell is not None:
+                    tell(len(made))
         except RAISED as error:
             ctx.forget()
             index = row_index(left, len(rows))
@@ -120,6 +124,7 @@ class ProcessOperator:
                 raise QueryDefinitionError(f"{self._name!r} set a timer, but declares no on_timer=")
             return []
         made = self._side_outputs.begin()
+        tell = rows_told(self._services)
         result: Any = None
         before = ctx.begin()
         try:
@@ -127,6 +132,8 @@ class ProcessOperator:
                 result = fn(ctx.key, Timer(name, moment, event), ctx)
                 if result is not None:
                     self._outputs.collect(result, made)
+                if tell is not None:
+                    tell(len(made))
         except RAISED as error:
             ctx.forget()
             what = f" in on_timer, key {ctx.key!r}"
@@ -263,13 +270,18 @@ class MapOperator(Stateless):
     def _run(self, left: Any, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
         fn, ctx = self._fn, self._ctx
         plain, taken = self._outputs.plain, partial(self._given, left, len(rows))
-        if self._pure:
-            made = [one if type(one := fn(row)) is plain else taken(one) for row in left]
-        elif self._side_outputs:
-            made = self._side_outputs.begin()
+        if self._side_outputs and not self._pure:
+            made, tell = self._side_outputs.begin(), rows_told(self._services)
             for row in left:
                 one = fn(row, ctx)  # may have given rows of side outputs
                 made.append(one if type(one) is plain else taken(one))
+                if tell is not None:
+                    tell(len(made))
+            return self._side_outputs.settle(made, self._outputs)
+        if (noted := self._services.given_rows) is not None:
+            noted.one_each(len(rows))
+        if self._pure:
+            made = [one if type(one := fn(row)) is plain else taken(one) for row in left]
         else:
             made = [one if type(one := fn(row, ctx)) is plain else taken(one) for row in left]
         return self._side_outputs.settle(made, self._outputs)
@@ -296,11 +308,13 @@ class FlatMapOperator(Stateless):
     def _run(self, left: Any, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
         fn = self._fn
         args: tuple[Context, ...] = () if self._pure else (self._ctx,)
-        made = self._side_outputs.begin()
+        made, tell = self._side_outputs.begin(), rows_told(self._services)
         for row in left:
             result = fn(row, *args)
             if result is not None:
                 self._outputs.collect(result, made)
+            if tell is not None:
+                tell(len(made))
         return self._side_outputs.settle(made, self._outputs)
 
 
@@ -326,17 +340,19 @@ class FilterOperator(Stateless):
 
     def _run(self, left: Any, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
         fn, ctx = self._fn, self._ctx
-        copy = self._outputs.copier
-        if self._side_outputs:
+        copy, tell = self._outputs.copier, rows_told(self._services)
+        args: tuple[Context, ...] = () if self._pure else (ctx,)
+        if self._verdicts_are_unknown and not self._side_outputs:
+            fn = self._checked
+        if self._side_outputs or tell is not None:
             made = self._side_outputs.begin()
             for row in left:
-                if fn(row, ctx):  # may have given rows of side outputs
+                if fn(row, *args):  # may have given rows of side outputs
                     made.append(row if copy is None else copy(row))
+                if tell is not None:
+                    tell(len(made))
             return made
-        if self._verdicts_are_unknown:
-            fn = self._checked
         if copy is not None:
-            args: tuple[Context, ...] = () if self._pure else (ctx,)
             return [copy(row) for row in left if fn(row, *args)]
         if self._pure:
             return [row for row in left if fn(row)]

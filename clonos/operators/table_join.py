@@ -17,6 +17,7 @@ from clonos.errors import StorageUnavailable
 from clonos.operators.intercept.active import unanswered
 from clonos.operators.process import Stateless
 from clonos.operators.rows import RowDecoder
+from clonos.protocol.engine.given_rows import rows_told
 from clonos.values.grouping_keys import key_of
 from clonos.values.key_codec import pack
 
@@ -86,7 +87,8 @@ class TableJoin(Stateless):
         on, values, how = self._on, self._values, self._how
         nothing: list[tuple[Any, ...]] = []
         alone = [(None,) * len(self._table_values)]
-        made = []
+        made: list[tuple[Any, ...]] = []
+        tell = rows_told(self._services)
         for row in rows:
             key = tuple([row[at] for at in on])
             found = nothing if None in key else met.get(key_of(key), nothing)
@@ -99,6 +101,8 @@ class TableJoin(Stateless):
             if found:
                 mine = key + tuple([row[at] for at in values])
                 made += [mine + theirs for theirs in found]
+            if tell is not None:
+                tell(len(made))
         return made
 
     def _version(self) -> dict[Any, list[tuple[Any, ...]]]:

@@ -32,6 +32,7 @@ from clonos.operators.spark_errors import spark_error
 from clonos.operators.state_variables import TTL_TIMER, ListState, MapState, ValueState, purge_unused
 from clonos.operators.types import arrow_schema
 from clonos.operators.values import Codec
+from clonos.protocol.engine.given_rows import rows_told
 from clonos.protocol.operator import Services
 from clonos.protocol.topology import StateVariable
 from clonos.protocol.versions.state_evolution import Fields
@@ -329,6 +330,7 @@ class TransformWithStateOperator:
     def timers(self, due: list[tuple[int, bytes, str]], event: bool) -> list[tuple[Any, ...]]:
         self._begin_keys()
         made: list[Any] = []
+        tell = rows_told(self._services)
         values = TimerValues(self._services, self._mode)
         before = self._ctx.begin()
         self._handle.firing = True
@@ -341,6 +343,8 @@ class TransformWithStateOperator:
                     self._purge(name[len(TTL_TIMER) :])
                 elif self._handle.stands(moment, name):
                     self._fire(int(name), values, made)
+                if tell is not None:
+                    tell(len(made))
         except RAISED as error:
             what = f" in handleExpiredTimer, key {self._ctx.key!r}"
             raise failed(error, self._name, self._services, None, what) from error

@@ -35,14 +35,22 @@ def runs_of(channels: Column) -> list[Run]:
     if len(channels) == 0:
         return []
     if isinstance(channels, np.ndarray):
-        cuts = np.flatnonzero(channels[1:] != channels[:-1]) + 1
-        starts = np.concatenate(([0], cuts))
-        counts = np.diff(starts, append=len(channels))
-        return list(zip(channels[starts].tolist(), counts.tolist(), strict=True))
+        values, counts = run_lengths(channels)
+        return list(zip(numbers_of(values), numbers_of(counts), strict=True))
     first = channels[0]
     if channels[-1] == first and channels.count(first) == len(channels):
         return [(first, len(channels))]
     return [(channel, len(list(group))) for channel, group in groupby(channels)]
+
+
+def run_lengths(column: Column) -> tuple[Column, Column]:
+    """The values of a column that is not empty, of equal ones in a row the first, and how many there are of each."""
+    if not isinstance(column, np.ndarray):
+        runs = [(value, len(list(group))) for value, group in groupby(column)]
+        return [value for value, _ in runs], [count for _, count in runs]
+    cuts = np.flatnonzero(column[1:] != column[:-1]) + 1
+    starts = np.concatenate(([0], cuts))
+    return column[starts], np.diff(starts, append=len(column))
 
 
 def channels_of(runs: Sequence[Run]) -> list[int]:

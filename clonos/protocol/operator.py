@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from clonos.errors import Where
 
 if TYPE_CHECKING:
+    from clonos.protocol.engine.given_rows import GivenRows
     from clonos.protocol.engine.task_scheduler import CallPort, CallRequest, Ended
     from clonos.protocol.recovery.causal.determinant import CallNumber
 
@@ -82,6 +83,11 @@ class Services(Protocol):
     @property
     def random(self) -> Randomness:
         """The instance's generator. It may be another object in another epoch, never within one bundle."""
+        ...
+
+    @property
+    def given_rows(self) -> GivenRows | None:
+        """What is told of how many rows each call of the function gives; None where nothing asks."""
         ...
 
     @property

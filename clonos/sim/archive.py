@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING
 
 from clonos.protocol.archive.archive_segment import ArchiveSegment
 from clonos.protocol.archive.segment_cutter import InputSpool, SegmentCutter
+from clonos.protocol.engine.given_rows import GivenRows
+from clonos.protocol.engine.lineage_recorder import LineageRecorder
+from clonos.protocol.engine.services import CausalServices
 from clonos.protocol.frontier import numbers_of
-from clonos.protocol.ids import LogOffset, Origin
+from clonos.protocol.ids import LogOffset, Origin, RecordId
 from clonos.protocol.ports import Bundle
 from clonos.protocol.roles.attach_request import AttachRequest
 
@@ -45,8 +48,11 @@ class Archivist:
         self._world = world
         self._origin = origin
         self._is_on = is_on
-        self.cutter = SegmentCutter(origin, "program", Spool())
+        self.cutter = SegmentCutter(origin, "program", Spool(), lineage=is_on)
         self._due: list[ArchiveSegment] = []
+
+    def lineage_recorder(self, services: CausalServices) -> LineageRecorder | None:
+        return _Recorder(self._world, self._origin, services, self.cutter) if self._is_on else None
 
     def restored(self, log_offset: LogOffset) -> None:
         self.cutter.restored(log_offset)
@@ -73,6 +79,29 @@ class Archivist:
     def write_due(self) -> None:
         due, self._due = self._due, []
         self._world.checkpoint.archive.setdefault(self._origin, []).extend(due)
+
+
+class _Recorder(LineageRecorder):
+    """Tells the checkers which records the steps run."""
+
+    def __init__(self, world: World, origin: Origin, services: CausalServices, cutter: SegmentCutter) -> None:
+        self._services = services
+        self._ran: list[RecordId] = []  # by the step that is under way
+
+        def tell(stop: LogOffset, entry: bytes) -> None:
+            world.checks.archived.step_ends(origin, stop, tuple(self._ran))
+            self._ran.clear()
+            cutter.note_lineage(stop, entry)
+
+        services.given_rows = GivenRows()
+        super().__init__(services.given_rows, tell)
+
+    def gave_for_records(self, records: int, rows: int, *, one_by_one: bool) -> None:
+        for at in range(records):
+            where = self._services.where(at)
+            assert where.channel is not None and where.position is not None
+            self._ran.append(RecordId(where.channel, where.position))
+        super().gave_for_records(records, rows, one_by_one=one_by_one)
 
 
 def _block_of(records: Bundle) -> bytes:

@@ -19,6 +19,7 @@ from typing import Any
 
 from clonos.errors import StateError
 from clonos.protocol.destination import KeyColumn, KeyKind
+from clonos.protocol.engine.given_rows import rows_told
 from clonos.protocol.engine.instance import Row
 from clonos.protocol.engine.task_scheduler import CallRequest, TaskScheduler, Together, lanes
 from clonos.protocol.event_time import is_late
@@ -174,6 +175,7 @@ class Ledger:
         if self._uses.calls_at_once:
             return self._at_once(rows)
         produced: list[Row] = []
+        tell = rows_told(self._services)
         for row in rows:
             if self._outside.is_poison(row[1]):
                 self._poisoned(row)
@@ -182,6 +184,8 @@ class Ledger:
                 self._gathered.append(row)
             else:
                 produced += self._one(key_at(self._node, row[1]), row)
+            if tell is not None:
+                tell(len(produced))
         return produced
 
     def _at_once(self, rows: list[Row]) -> list[Row]:
@@ -216,8 +220,11 @@ class Ledger:
 
     def timers(self, due: list[tuple[int, bytes, str]], event: bool) -> list[Row]:
         produced: list[Row] = []
+        tell = rows_told(self._services)
         for _, key, _ in due:
             produced += self._let_out(key.decode(), self._services.random.getrandbits(30))
+            if tell is not None:
+                tell(len(produced))
         return produced
 
     def _poisoned(self, row: Row) -> None:

@@ -363,7 +363,7 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
             recording=self._repeats,
             marks_checkpoints=choice.marks_checkpoints,
         )
-        return Instance(config, operator, services, ports)
+        return Instance(config, operator, services, ports, self.archivist.lineage_recorder(services))
 
     def _programs(self, outside: Outside, uses: Uses) -> Programs:
         node, deployment = self._node, self._world.deployment

@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from clonos.protocol.destination import KeyColumn, KeyKind, Router, conform, route_by_key
+from clonos.protocol.engine.given_rows import rows_told
 from clonos.protocol.engine.instance import Row
 from clonos.protocol.ids import NodeId
 from clonos.protocol.versions.state_evolution import Fields
@@ -202,10 +203,13 @@ class RealLedger(Ledger):
     def timers(self, due: list[tuple[int, bytes, str]], event: bool) -> list[Row]:
         self._begin()
         produced: list[Row] = []
+        tell = rows_told(self._services)
         for _, data, _ in due:
             key = data.decode()
             self._keys = {key: key_of(self._services.state.load(b"key of " + data)["key"])}
             produced += self._let_out(key, self._services.random.getrandbits(30))
+            if tell is not None:
+                tell(len(produced))
         self._states.keep(self._services.state)
         return produced
 

@@ -249,6 +249,7 @@ class Coordinator(QueryCoordinator):
                 archive_keep=self._settings.archive_keep,
                 archive_bytes=self._archive_bytes(),
                 archive_key_file=self._settings.archive_key_file,
+                archive_lineage=self._settings.archive_lineage,
                 round_interval=self._settings.round_interval,
             ),
             nodes=nodes,

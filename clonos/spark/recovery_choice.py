@@ -178,6 +178,11 @@ def _check_together(recovery: RecoveryKind, operators: Iterable[OperatorPlan]) -
 
 def _check_archive(settings: Settings, recoveries: Recoveries) -> None:
     """What is repeated is what was recorded."""
+    if settings.archive_lineage and not settings.archive_keep:
+        raise QueryDefinitionError(
+            "spark.clonos.archive.lineage is set, and there is no archive that it could be recorded in",
+            hint="Set spark.clonos.archive.keep, as 30 days, or leave archive.lineage out",
+        )
     if settings.archive_keep and not (recoveries.all_repeat and settings.recording):
         raise QueryDefinitionError(
             "spark.clonos.archive.keep is set, and not all operators record what they do",

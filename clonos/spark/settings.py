@@ -258,6 +258,16 @@ class Settings:
             "host; empty: it is not encrypted",
         )
     )
+    archive_lineage: bool = field(
+        metadata=_setting(
+            "archive.lineage",
+            "false",
+            _one_of({"true": True, "false": False}),
+            "With true, which rows are of which records is recorded while the query runs, so that "
+            "[lineage](explain.md#lineage) is read and not found by repeating. It is part of the archive: "
+            "`archive.keep` has to be set",
+        )
+    )
     on_gap: OnGap = field(
         metadata=_setting(
             "onGap",

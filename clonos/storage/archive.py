@@ -13,7 +13,8 @@ A segment:
 
     "CLAS" | sealed payload: u8 1, u32 CRC-32, u32 length of the head | head, as `values` encodes it | blocks
 
-The blocks, each behind its length (u32), are compressed together (Zstandard, by Arrow). A program is what replicas are
+The blocks, each behind its length (u32), are compressed together (Zstandard, by Arrow), and so are the entries of the
+lineage, where it was recorded (`protocol.archive.step_lineage`). A program is what replicas are
 told of an operator, with the user's function in it, pickled as Spark ships functions, behind "CLAP" and a seal.
 """
 
@@ -93,6 +94,7 @@ def encode_segment(segment: ArchiveSegment) -> bytes:
             **({} if segment.erased_at is None else {"erased_at": segment.erased_at}),
             "blocks": len(segment.blocks),
             "bytes": len(body),
+            **_lineage_said(segment.lineage),
         }
     )
     packed = pa.compress(body, codec=_CODEC, asbytes=True) if body else b""
@@ -127,9 +129,28 @@ def decode_segment(raw: bytes, where: str) -> ArchiveSegment:
             blocks=_blocks(body, said["blocks"]),
             ended=None if ended is None else EpochEnded(LogOffset(ended[0]), OutputNumber(ended[1])),
             erased_at=said.get("erased_at"),
+            lineage=_lineage_of(said),
         )
     except (KeyError, TypeError, ValueError, struct.error, pa.ArrowException, OSError, StateError) as error:
         raise LogCorrupt(f"{where} cannot be read: {error}") from error
+
+
+def _lineage_said(lineage: bytes | None) -> dict[str, Any]:
+    """Of a segment's head; nothing where none was recorded, as in those of older versions."""
+    if lineage is None:
+        return {}
+    packed = pa.compress(lineage, codec=_CODEC, asbytes=True) if lineage else b""
+    return {"lineage": [len(lineage), packed]}
+
+
+def _lineage_of(said: dict[str, Any]) -> bytes | None:
+    if "lineage" not in said:
+        return None
+    size, packed = said["lineage"]
+    unpacked: bytes = pa.decompress(packed, size, codec=_CODEC, asbytes=True) if packed else b""
+    if len(unpacked) != size:
+        raise ValueError(f"a lineage of {size} bytes has {len(unpacked)}")
+    return unpacked
 
 
 def _unsealed(raw: bytes, magic: bytes, where: str) -> bytes:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from clonos.errors import Where
+from clonos.protocol.engine.given_rows import GivenRows
 from clonos.protocol.operator import Operator
 from clonos.sim.fake_services import Timers
 from clonos.values.state_codec import decode, disowned, encode
@@ -70,6 +71,7 @@ class FakeServices:
         self.has_event_time = True
         self.time = START
         self.late = 0
+        self.given_rows: GivenRows | None = None
         self.clock_reads = 0
         self.calls: list[tuple[str, tuple[Any, ...]]] = []
         self.replies: list[Any] | None = None  # what `call` gives instead of calling, as at replay

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 PURE = frozenset(
-    """__future__ abc base64 bisect collections contextlib contextvars copy dataclasses datetime decimal enum fractions
-    functools hashlib heapq hmac itertools json math numbers operator re string struct textwrap types typing
+    """__future__ abc array base64 bisect collections contextlib contextvars copy dataclasses datetime decimal enum
+    fractions functools hashlib heapq hmac itertools json math numbers operator re string struct textwrap types typing
     unicodedata uuid zlib numpy""".split()
 )
 OUTSIDE = "pyspark py4j grpc rocksdict sqlalchemy pandas socket threading asyncio time"

@@ -200,6 +200,39 @@ def test_a_checkpoint_cuts_what_has_come_since_the_one_before() -> None:
     assert [each.number for each in (*first, last)] == [0, 1, 2]
 
 
+def test_lineage_goes_with_the_log_that_it_is_of() -> None:
+    cutter = SegmentCutter(ORIGIN, "p", Spool(), lineage=True)
+    cutter.restored(BEGIN)
+    stops = [LogOffset(BEGIN + PART * at) for at in (1, 2, 3)]
+    cutter.record(BEGIN, LOG)
+    for stop, entry in zip(stops, (b"1", b"2", b"3"), strict=True):
+        cutter.note_lineage(stop, entry)
+    cutter.take(Epoch(4), b"a")
+    cutter.take(Epoch(4), b"b")
+    first = cutter.cut(request(4), snapshot(4, stops[1]), written_at=1, is_end=False)
+    assert [(each.log, each.lineage) for each in first] == [(b"", None), (LOG[: 2 * PART], b"12")]
+    cutter.note_lineage(stops[2], b"4")  # a history was given up, and the step is another one
+    (last,) = cutter.cut(request(4), snapshot(4, stops[2]), written_at=2, is_end=True)
+    assert last.lineage == b"4"
+    cutter.note_lineage(stops[1], b"2")
+    cutter.restored(BEGIN)
+    cutter.note_lineage(stops[0], b"1")
+    cutter.truncate(stops[0])  # a standby has followed an epoch that others have left
+    cutter.note_lineage(stops[0], b"1")
+    cutter.note_lineage(stops[1], b"2")
+    cutter.record(stops[0], LOG[PART:])
+    (only,) = cutter.cut(request(4), snapshot(4, stops[1]), written_at=3, is_end=False)
+    assert (only.log, only.lineage) == (LOG[PART : 2 * PART], b"2")
+    assert all(each.lineage is None for each in _cut_without_lineage())
+
+
+def _cut_without_lineage() -> list[ArchiveSegment]:
+    cutter = SegmentCutter(ORIGIN, "p", Spool())
+    cutter.restored(BEGIN)
+    cutter.record(BEGIN, LOG)
+    return cutter.cut(request(4), snapshot(4, BEGIN + len(LOG)), written_at=1, is_end=True)
+
+
 def test_input_of_an_epoch_that_was_given_up_is_in_no_segment() -> None:
     cutter = SegmentCutter(ORIGIN, "p", Spool())
     cutter.take(Epoch(3), b"a")

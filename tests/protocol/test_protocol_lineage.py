@@ -10,7 +10,6 @@ from hypothesis import given, settings, strategies as st
 
 from clonos.protocol.archive.lineage import Derivation, backward, forward, given_as
 from clonos.protocol.ids import Epoch, NodeId, Origin, OutputNumber, RecordId, channel_origin
-from clonos.protocol.side_output import OutputName
 from clonos.protocol.topology import Node, NodeKind, Topology
 
 
@@ -112,18 +111,16 @@ def test_a_record_is_asked_for_once_where_ways_meet() -> None:
 
 
 @pytest.mark.parametrize(
-    ("outputs", "forms"),
+    ("forms", "count", "given"),
     [
-        (["", "/a", "/b", "", "/b"], (0, 0, 0, 3, 3)),
-        (["/a", "/b", "/a", "/b"], (0, 0, 2, 2)),
-        (["", "late", "late/a", ""], (0, 1, 1, 3)),
-        (["", "late/a", ""], (0, 1, 2)),
-        (["", "", "late"], (0, 1, 2)),
-        ([], ()),
+        (b"\3\2", 5, (0, 0, 0, 3, 3)),
+        (b"\1\2\1", 4, (0, 1, 1, 3)),
+        (b"", 3, (0, 1, 2)),
+        (b"", 0, ()),
     ],
 )
-def test_forms_of_one_row_stand_together(outputs: list[str], forms: tuple[int, ...]) -> None:
-    assert given_as([OutputName(output) for output in outputs]) == forms
+def test_forms_of_one_row_stand_together(forms: bytes, count: int, given: tuple[int, ...]) -> None:
+    assert given_as(forms, count) == given
 
 
 def test_a_record_goes_where_any_form_of_it_goes() -> None:

@@ -9,9 +9,11 @@ from planted import CRASHES, STANDBYS, Planted, planted
 
 from clonos.protocol.archive.archive_segment import ArchiveSegment
 from clonos.protocol.archive.segment_cutter import SegmentCutter
+from clonos.protocol.engine.step_executor import StepExecutor
 from clonos.protocol.ids import LOG_BEGIN, LogOffset
 from clonos.protocol.ports import Bundle
 from clonos.protocol.recovery.causal.causal_log import CausalLog
+from clonos.protocol.recovery.causal.determinant import Kind, Step
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.sim.archive import Archivist
 
@@ -73,6 +75,20 @@ def only_the_last_segment_of_a_checkpoint_is_written(patch: Patch) -> None:
     patch.setattr(SegmentCutter, "cut", cut)
 
 
+def lineage_of_steps_that_are_repeated_is_not_noted(patch: Patch) -> None:
+    """What repeats them has it in no segment, and what ran them first was lost before it wrote one."""
+    real = StepExecutor.repeat
+
+    def repeat(self: StepExecutor, step: Step) -> None:
+        lineage = self.lineage
+        if step.kind is not Kind.BOUNDARY:
+            self.lineage = None
+        real(self, step)
+        self.lineage = lineage
+
+    patch.setattr(StepExecutor, "repeat", repeat)
+
+
 ARCHIVES = {"archives": True}
 
 ARCHIVE: dict[str, Planted] = {
@@ -83,5 +99,6 @@ ARCHIVE: dict[str, Planted] = {
         (a_process_that_takes_another_s_place_begins_with_the_epoch, {}),
         (a_standby_does_not_take_input, STANDBYS),
         (only_the_last_segment_of_a_checkpoint_is_written, {}),
+        (lineage_of_steps_that_are_repeated_is_not_noted, {}),
     )
 }

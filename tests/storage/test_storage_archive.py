@@ -15,6 +15,8 @@ from clonos.protocol.ids import Epoch, LogOffset, Origin, OutputNumber
 from clonos.storage.archive import Archive, SegmentName, decode_segment, encode_segment
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "archive_segment_v1.bin"
+WITH_LINEAGE = GOLDEN.with_name("archive_segment_v1_lineage.bin")
+LINEAGE = GOLDEN.with_name("core_step_lineage_v1.bin")
 ORIGIN = Origin.of(2, 1)
 SEGMENT = ArchiveSegment(
     origin=ORIGIN,
@@ -35,18 +37,31 @@ SEGMENT = ArchiveSegment(
 
 
 def test_a_segment_comes_back() -> None:
-    erased = replace(SEGMENT, blocks=(), log=b"", erased_at=1_764_420_000_000_000)
-    for segment in (SEGMENT, replace(SEGMENT, blocks=(), ended=None), erased):
+    for segment in (
+        SEGMENT,
+        replace(SEGMENT, blocks=(), ended=None),
+        replace(SEGMENT, blocks=(), log=b"", erased_at=1_764_420_000_000_000),
+        replace(SEGMENT, lineage=b""),
+        replace(SEGMENT, lineage=bytes(10_000)),
+    ):
         assert decode_segment(encode_segment(segment), "it") == segment
 
 
 def test_a_segment_of_the_first_version_is_read() -> None:
     """A difference here means a new version, not a new golden file. (What is compressed may have other bytes.)"""
     assert decode_segment(GOLDEN.read_bytes(), "golden") == SEGMENT
+    lineage = LINEAGE.read_bytes()
+    assert decode_segment(WITH_LINEAGE.read_bytes(), "golden") == replace(SEGMENT, lineage=lineage)
+
+
+def test_what_was_not_recorded_takes_no_room() -> None:
+    """Such a segment is what it was before lineage could be recorded."""
+    assert len(encode_segment(replace(SEGMENT, lineage=b"entries"))) > len(encode_segment(SEGMENT))
+    assert b"lineage" not in encode_segment(SEGMENT)
 
 
 def test_damage_is_said() -> None:
-    raw, rng = encode_segment(SEGMENT), Random(1)
+    raw, rng = encode_segment(replace(SEGMENT, lineage=LINEAGE.read_bytes())), Random(1)
     for _ in range(300):
         damaged = bytearray(raw)
         at = rng.randrange(len(raw))

@@ -44,6 +44,7 @@ class ArchiveSegment:
     ended: EpochEnded | None = None
     erased_at: int | None = None
     """When the epoch was erased, in microseconds since 1970: all that is left is how it ended."""
+    lineage: bytes | None = None  # of the steps of `log` (`step_lineage`); None where it was not recorded
 
     @property
     def log_end(self) -> LogOffset:

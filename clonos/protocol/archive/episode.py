@@ -7,7 +7,7 @@ is lacking is said, and never made up.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
@@ -19,6 +19,17 @@ from clonos.protocol.recovery.causal.determinant import Kind
 from clonos.protocol.recovery.causal.determinant_codec import decode_steps
 
 _NOTHING: Final[Mapping[int, int]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class LineagePiece:
+    """Entries (`step_lineage`) of the steps between two offsets of the log. A standby that takes over may leave the end
+    of the epoch before, too: `before` is that part of the log."""
+
+    start: LogOffset
+    end: LogOffset
+    before: bytes
+    entries: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +47,7 @@ class Episode:
     ended: EpochEnded
     blocks: tuple[bytes, ...]
     written_at: int  # when its last segment was
+    lineage: tuple[LineagePiece, ...] = ()  # that was recorded, as far as its log is this one
 
     def since(self, offset: LogOffset) -> Episode:
         """What is left of it where the log has come to an offset, if it begins before."""
@@ -85,7 +97,17 @@ def put_together(segments: Sequence[ArchiveSegment]) -> Episode | Lacking:
         last.ended,
         tuple(block for each in sorted(segments, key=_in_time) for block in each.blocks),
         last.written_at,
+        tuple(_lineage(segments, last.epoch_start, data[:whole])),
     )
+
+
+def _lineage(segments: Iterable[ArchiveSegment], start: LogOffset, log: bytes) -> Iterator[LineagePiece]:
+    """What was recorded of steps that are in the log."""
+    for each in segments:
+        before = each.log[: max(0, start - each.log_start)]
+        own, begun = each.log[len(before) :], max(0, each.log_start - start)
+        if each.lineage is not None and own and log[begun : begun + len(own)] == own:
+            yield LineagePiece(each.log_start, each.log_end, before, each.lineage)
 
 
 def _in_time(segment: ArchiveSegment) -> tuple[int, int]:

@@ -7,12 +7,11 @@ What a call found in its state, which earlier records of the key have left, is n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
 from clonos.protocol.ids import Epoch, NodeId, Origin, OutputNumber, RecordId, channel_origin
-from clonos.protocol.side_output import OutputName
 from clonos.protocol.topology import NodeKind, Topology
 
 
@@ -110,17 +109,14 @@ def leads_to(program: Topology, node: int, end: int) -> bool:
     return any(before == node or leads_to(program, node, before) for before in program.node(end).upstream)
 
 
-def given_as(outputs: Sequence[OutputName]) -> tuple[int, ...]:
-    """Of the rows of a call, by the outputs that they are of: which one each is another form of. A row that an
-    expression makes of another one stands right behind that, or, where that has no reader, behind the others that are
-    made of it (`operators.derived_outputs`); of two rows in a row that leave one form each, it cannot be told then."""
+def given_as(forms: bytes, count: int) -> tuple[int, ...]:
+    """Of so many rows of a call, which one each is another form of. `forms` says how many are forms of one row, one
+    behind the other (`engine.given_rows`); it is empty where each is itself."""
+    if not forms:
+        return tuple(range(count))
     found: list[int] = []
-    before = ("", "")
-    for at, output in enumerate(outputs):
-        source, slash, expressions = output.partition("/")
-        is_another_form = slash and at > 0 and source == before[0] and expressions > before[1]
-        found.append(found[-1] if is_another_form else at)
-        before = (source, expressions)
+    for size in forms:
+        found += [len(found)] * size
     return tuple(found)
 
 

@@ -9,6 +9,7 @@ cuts nothing until it has taken over: what it leaves begins where it did.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Sequence
 
 from clonos.errors import LogConflict
@@ -37,13 +38,21 @@ class SegmentCutter:
     """See the module. `program` says which one runs the instance."""
 
     def __init__(
-        self, origin: Origin, program: str, spool: InputSpool, *, code: str = "", intercept: bool = False
+        self,
+        origin: Origin,
+        program: str,
+        spool: InputSpool,
+        *,
+        code: str = "",
+        intercept: bool = False,
+        lineage: bool = False,
     ) -> None:
         self._origin = origin
         self._program = program
         self._code = code
         self._intercept = intercept
         self._spool = spool
+        self._lineage: deque[tuple[LogOffset, bytes]] | None = deque() if lineage else None
         self._epoch = NO_EPOCH
         self._log_upto = LOG_BEGIN
         self._log = CausalLog()
@@ -54,6 +63,17 @@ class SegmentCutter:
         self._log_upto = log_offset
         self._log = CausalLog()
         self._spool.clear()
+        if self._lineage is not None:
+            self._lineage.clear()
+
+    def note_lineage(self, stop: LogOffset, entry: bytes) -> None:
+        """Of the step that ends at a log offset, whether it ran for the first time or was repeated."""
+        assert self._lineage is not None
+        if stop <= self._log_upto:
+            return  # a standby has come behind what others have left
+        while self._lineage and self._lineage[-1][0] >= stop:
+            self._lineage.pop()  # of a history that was given up
+        self._lineage.append((stop, entry))
 
     def record(self, start: LogOffset, data: bytes) -> None:
         """A piece of the instance's log is saved. The log need not be shared, so no other part of it may hold it."""
@@ -68,6 +88,7 @@ class SegmentCutter:
         if log_offset > self._log_upto:
             self._log_upto = log_offset
             self._keep_log_from(log_offset)
+            self._take_lineage(log_offset)
 
     def take(self, epoch: Epoch, block: bytes) -> None:
         """Input has come."""
@@ -89,6 +110,7 @@ class SegmentCutter:
             self._spool.clear()
         log = self._log.prefix(self._log_upto)[: content.log_offset - self._log_upto]
         self._log_upto = content.log_offset
+        lineage = self._take_lineage(content.log_offset)
         self._keep_log_from(content.log_offset)  # what is saved, and is repeated later
         pieces = self._spool.take()
         found: list[ArchiveSegment] = []
@@ -112,10 +134,20 @@ class SegmentCutter:
                     log=log if is_last else b"",
                     blocks=blocks,
                     ended=EpochEnded(content.log_offset, content.emitted) if is_end and is_last else None,
+                    lineage=lineage if is_last else None,
                 )
             )
             self._number += 1
         return found
+
+    def _take_lineage(self, upto: LogOffset) -> bytes | None:
+        """What is noted of the steps up to an offset, which is not kept any more."""
+        if self._lineage is None:
+            return None
+        found: list[bytes] = []
+        while self._lineage and self._lineage[0][0] <= upto:
+            found.append(self._lineage.popleft()[1])
+        return b"".join(found)
 
     def _keep_log_from(self, offset: LogOffset) -> None:
         later = pieces_from(self._log, offset)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from clonos.errors import GapError
 from clonos.protocol.engine.instance_log import InstanceLog
 from clonos.protocol.engine.instance_place import InstancePlace
@@ -27,6 +29,7 @@ class EpochBoundary:
         place: InstancePlace,
     ) -> None:
         self.last = NO_EPOCH  # the last epoch that has begun in the log
+        self.on_begun: Callable[[], None] = lambda: None
         self._programs = programs
         self._ports = ports
         self._services = services
@@ -59,6 +62,7 @@ class EpochBoundary:
         self._runner.begin_epoch(records_watermarks=records_watermarks)
         self._services.epoch_watermark = self._services.watermark
         self._services.random.seed(seed)
+        self.on_begun()
 
     @property
     def program(self) -> str:

@@ -49,6 +49,14 @@ class InputGate:
         """By channel, the last position that has come to any incarnation of the attempt."""
         return self._arrivals.arrived
 
+    @property
+    def has_left_over(self) -> bool:
+        """Whether records wait that came in the epochs before."""
+        return any(
+            channel in self.began and position <= self.began[channel]
+            for channel, position in self.waiting.first.items()
+        )
+
     def restore(self, snapshot: InstanceSnapshot, now: int) -> None:
         self.frontier = Frontier(dict(snapshot.covered))
         self.began = dict(snapshot.began)

@@ -37,6 +37,7 @@ from clonos.protocol.engine.input_gate import InputGate
 from clonos.protocol.engine.instance_log import InstanceLog
 from clonos.protocol.engine.instance_place import InstancePlace
 from clonos.protocol.engine.instance_snapshot import InstanceSnapshot as InstanceSnapshot
+from clonos.protocol.engine.lineage_recorder import LineageRecorder
 from clonos.protocol.engine.operator_runner import KeysOf, OperatorRunner, WatermarkOf
 from clonos.protocol.engine.output_stage import OutputStage
 from clonos.protocol.engine.output_watermarks import OutputWatermarks
@@ -95,7 +96,9 @@ class Instance:
         operator: StepOperator,
         services: CausalServices,
         ports: InstancePorts,
+        lineage: LineageRecorder | None = None,
     ) -> None:
+        operator = operator if lineage is None else lineage.around(operator)
         place = InstancePlace(config.name, config.origin)
         journal = DeltaJournal(config.depth, fold_from=config.fold_from)
         save_queue = SaveQueue()
@@ -144,11 +147,19 @@ class Instance:
         self._runner = runner
         self._boundary = boundary
         self._executor = executor
+        if lineage is not None:
+            executor.lineage, boundary.on_begun = lineage, self._lineage_begins
         self._replay = Replay(gate, executor, boundary, log, output, place)
         self._services = services
         self._ports = ports
         self._realtime = False
         self._recording = config.recording
+
+    def _lineage_begins(self) -> None:
+        """Of an epoch."""
+        assert self._executor.lineage is not None
+        covered, emitted = self._gate.frontier.covered, self._output.numbered
+        self._executor.lineage.epoch_begins(self._log.end, emitted, covered, waits=self._gate.has_left_over)
 
     # ---------------------------------------------------------------- life
 

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from clonos.errors import Where
 from clonos.protocol.engine.epoch_counts import EpochCounts
+from clonos.protocol.engine.given_rows import GivenRows
 from clonos.protocol.engine.task_scheduler import CallPort, CallRequest, Ended
 from clonos.protocol.recovery.causal.determinant import Answer, CallNumber, Outcome
 from clonos.protocol.recovery.causal.recorder import StepRecorder
@@ -45,6 +46,7 @@ class CausalServices:
         self.epoch_watermark: int | None = None
         self.has_event_time = True  # the instance says whether any of its inputs has
         self.counts = EpochCounts()
+        self.given_rows: GivenRows | None = None  # where it is asked how many rows each call gives
         self.step: StepRecorder | None = None
         self.where: Callable[[int | None], Where] = lambda row: Where()
         self.on_answer: Callable[[], None] = lambda: None  # the function is about to go on with one

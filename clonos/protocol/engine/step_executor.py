@@ -14,6 +14,7 @@ from clonos.protocol.engine.epoch_boundary import EpochBoundary
 from clonos.protocol.engine.input_gate import InputGate
 from clonos.protocol.engine.instance_log import InstanceLog
 from clonos.protocol.engine.instance_place import InstancePlace
+from clonos.protocol.engine.lineage_recorder import LineageRecorder
 from clonos.protocol.engine.operator_runner import OperatorRunner
 from clonos.protocol.engine.output_stage import OutputStage
 from clonos.protocol.engine.record_by_record import RecordByRecord
@@ -42,6 +43,7 @@ class StepExecutor:
         new_recorder: Callable[[StepPorts], StepRecorder],
     ) -> None:
         self.record_by_record = RecordByRecord(runner, gate, log)
+        self.lineage: LineageRecorder | None = None
         self._runner = runner
         self._services = services
         self._gate = gate
@@ -109,4 +111,6 @@ class StepExecutor:
             self._services.step = None
         encoded, destinations = self._output.prepare(produced)
         self._log.append(recorder.close(len(produced), Sent(encoded, destinations)))
+        if self.lineage is not None:
+            self.lineage.step_ends(self._log.end, len(produced))
         self._output.release(encoded, produced, destinations)

@@ -34,6 +34,11 @@ class Waiting:
         return {channel: len(items) for channel, items in self._by_channel.items() if items}
 
     @property
+    def first(self) -> dict[int, int]:
+        """By channel, the position of the one that has waited longest."""
+        return {channel: items[0][0] for channel, items in self._by_channel.items() if items}
+
+    @property
     def records(self) -> list[tuple[int, int, Row]]:
         """Channel, position and row of each."""
         return [(channel, *item) for channel, items in self._by_channel.items() for item in items]

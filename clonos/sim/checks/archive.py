@@ -1,12 +1,18 @@
-"""Of every epoch that is over the archive has all that the instance consumed, and the log that it ended with."""
+"""Of every epoch that is over the archive has all that the instance consumed, the log that it ended with, and which
+records each of its steps ran."""
 
 from __future__ import annotations
 
 import zlib
 from typing import TYPE_CHECKING
 
-from clonos.protocol.archive.episode import ArchivedInput, Episode, Lacking, put_together
-from clonos.protocol.ids import Epoch, Origin
+import numpy as np
+
+from clonos.protocol.archive.episode import ArchivedInput, Episode, Lacking, consumed, put_together
+from clonos.protocol.archive.recorded_lineage import Positions, recorded_lineage
+from clonos.protocol.ids import Epoch, LogOffset, Origin, RecordId
+from clonos.protocol.recovery.causal.determinant import Kind
+from clonos.protocol.recovery.causal.determinant_codec import decode_steps
 from clonos.sim.archive import identities
 from clonos.sim.checks.violation import Violation
 
@@ -21,11 +27,17 @@ class Archived:
     def __init__(self, world: World) -> None:
         self._world = world
         self._ends: dict[tuple[Origin, Epoch], int] = {}  # digests of logs
+        self._ran: dict[tuple[Origin, LogOffset], set[tuple[RecordId, ...]]] = {}  # by steps that end there
 
     def takes_snapshot(self, origin: Origin, snapshot: Snapshot) -> None:
         """The last one of an epoch is what counts: attempts end alike, or the epoch was done anew."""
         if snapshot.name.final:
             self._ends[origin, snapshot.name.epoch] = snapshot.instance.log_digest
+
+    def step_ends(self, origin: Origin, stop: LogOffset, ran: tuple[RecordId, ...]) -> None:
+        """In a process, whether it repeats the step or not. Another step may have ended there in a history that was
+        given up."""
+        self._ran.setdefault((origin, stop), set()).add(ran)
 
     def at_the_end(self) -> None:
         inputs: dict[Origin, ArchivedInput] = {}
@@ -34,15 +46,50 @@ class Archived:
                 continue
             segments = self._world.checkpoint.archive.get(origin, ())
             found = put_together([each for each in segments if each.epoch == epoch])
-            lacking = found if isinstance(found, Lacking) else self._lacks(found, inputs)
+            lacking = found if isinstance(found, Lacking) else _lacks(found, inputs)
             if lacking is not None:
                 raise Violation("archive", f"epoch {epoch} of {origin}: {lacking.why}")
             assert isinstance(found, Episode)
             if zlib.crc32(found.log) != digest:
                 raise Violation("archive", f"epoch {epoch} of {origin} has another log than it ended with")
+            self._check_lineage(found)
 
-    def _lacks(self, episode: Episode, inputs: dict[Origin, ArchivedInput]) -> Lacking | None:
-        archived = inputs.setdefault(episode.origin, ArchivedInput())
-        for channel, position in identities(episode.blocks):
-            archived.takes(channel, position)
-        return archived.lacks(episode)
+    def _check_lineage(self, episode: Episode) -> None:
+        """It is there where the epoch has consumed what came in it, as epochs do."""
+        arrived = _arrived(episode)
+        known = recorded_lineage(episode, arrived)
+        steps = decode_steps(episode.log, episode.log_start)
+        where = f"epoch {episode.epoch} of {episode.origin}"
+        if known is None:
+            begins = [step.kind is Kind.BOUNDARY for step in steps]
+            took = consumed(episode.log, episode.log_start)
+            if begins[:1] == [True] and begins.count(True) == 1 and took == _counts(arrived):
+                raise Violation("archive", f"{where} has no lineage")
+            return
+        for step, found in zip(steps[1:], known.steps, strict=True):
+            said = tuple(
+                RecordId(channel, position)
+                for channel, positions in found.consumed
+                for position in positions.tolist()
+            )
+            ran = self._ran[episode.origin, step.stop]
+            if said not in ran or found.count != step.outputs:
+                raise Violation("archive", f"{where} says that a step ran {said}, and it ran {ran}")
+
+
+def _lacks(episode: Episode, inputs: dict[Origin, ArchivedInput]) -> Lacking | None:
+    archived = inputs.setdefault(episode.origin, ArchivedInput())
+    for channel, position in identities(episode.blocks):
+        archived.takes(channel, position)
+    return archived.lacks(episode)
+
+
+def _arrived(episode: Episode) -> dict[int, Positions]:
+    found: dict[int, set[int]] = {}
+    for channel, position in identities(episode.blocks):
+        found.setdefault(channel, set()).add(position)
+    return {channel: np.array(sorted(positions)) for channel, positions in found.items()}
+
+
+def _counts(arrived: dict[int, Positions]) -> dict[int, int]:
+    return {channel: len(positions) for channel, positions in arrived.items()}

@@ -136,6 +136,7 @@ class ReplicaSettings:
     archive_keep: float = 0.0  # seconds for which epochs can be repeated; 0: none is archived
     archive_bytes: int | None = None  # of an instance's segments, at most
     archive_key_file: str = ""  # with keys that encrypt what is archived; on each host
+    archive_lineage: bool = False  # it is recorded how many rows each call gives
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

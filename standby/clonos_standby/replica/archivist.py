@@ -22,7 +22,10 @@ from clonos.errors import ClonosError
 from clonos.protocol.archive.archive_segment import ArchiveSegment
 from clonos.protocol.archive.retention import StoredSegment, kept_behind
 from clonos.protocol.archive.segment_cutter import InputSpool, SegmentCutter
+from clonos.protocol.engine.given_rows import GivenRows
 from clonos.protocol.engine.instance import InstanceSnapshot
+from clonos.protocol.engine.lineage_recorder import LineageRecorder
+from clonos.protocol.engine.services import CausalServices
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import NO_EPOCH, Epoch, LogOffset, Origin
 from clonos.protocol.line.snapshot_name import MARKED_EVERY, SnapshotName
@@ -107,6 +110,7 @@ class Archivist:
         code: str = "",
         intercept: bool = False,
         keys: ArchiveKeys = NO_KEYS,
+        lineage: bool = False,
     ) -> None:
         """`program` is what replicas are told of the operator; `keep` in seconds, `most` in bytes of segments; `keys`
         encrypt what is left."""
@@ -118,7 +122,10 @@ class Archivist:
         self._most = most
         self._keys = keys
         spool = _Spool(os.path.join(data, "archive"))
-        self._cutter = SegmentCutter(origin, self._program, spool, code=code, intercept=intercept)
+        self._records_lineage = lineage
+        self._cutter = SegmentCutter(
+            origin, self._program, spool, code=code, intercept=intercept, lineage=lineage
+        )
         self._pending = os.path.join(data, "archive", f"{origin.node}-{origin.instance}")
         self._due: deque[ArchiveSegment] = deque()
         self._archive: Archive | None = None
@@ -127,6 +134,13 @@ class Archivist:
         self._storing: threading.Thread | None = None
         self._state_at: float | None = None  # when the last state was begun, by the steady clock
         self._records = 0  # that had been processed then
+
+    def lineage_recorder(self, services: CausalServices) -> LineageRecorder | None:
+        """For an instance whose function is answered by these services, where lineage is recorded."""
+        if not self._records_lineage:
+            return None
+        services.given_rows = GivenRows()
+        return LineageRecorder(services.given_rows, self._cutter.note_lineage)
 
     def restored(self, log_offset: LogOffset) -> None:
         self._cutter.restored(log_offset)

@@ -458,7 +458,8 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
         services.on_answer = self._watchdog.moved
         operator.open(services)
         config = instance_config(node, self._origin, self._operator, tells_folds=self._state.tells_folds)
-        return Instance(config, operator, services, ports)
+        lineage = self._archivist.lineage_recorder(services) if self._archivist is not None else None
+        return Instance(config, operator, services, ports, lineage)
 
     def let_go(self) -> None:
         self._operator.close()
@@ -673,6 +674,7 @@ def _archivist(query: QuerySpec, node: NodeSpec, origin: Origin) -> Archivist | 
         code=code_of(node.operator),
         intercept=settings.intercept,
         keys=read_keys(settings.archive_key_file),
+        lineage=settings.archive_lineage,
     )
 
 
