@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from array import array
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import reduce
+from dataclasses import dataclass, replace
+from functools import partial, reduce
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,11 +17,11 @@ from clonos.archive.explain import RowId
 from clonos.archive.reading import ArchivedInstance, ArchivedQuery, desk_for, epochs_between
 from clonos.archive.spark_tasks import Span, asked_of
 from clonos.archive.tracing import TracedCall
-from clonos.errors import ConfigurationError
+from clonos.errors import ConfigurationError, DivergenceError, StateError
 from clonos.protocol.archive.episode import Lacking
-from clonos.protocol.archive.lineage import given_as, leads_to
-from clonos.protocol.ids import Epoch, NodeId, OutputNumber, RecordId
-from clonos.protocol.side_output import output_of
+from clonos.protocol.archive.input_sets import InputSets
+from clonos.protocol.archive.lineage import Derivation, leads_to
+from clonos.protocol.ids import Epoch, NodeId, OutputNumber, RecordId, epoch_after
 from clonos.protocol.topology import NodeKind
 
 if TYPE_CHECKING:
@@ -31,15 +31,16 @@ LOG = logging.getLogger("clonos")
 SOURCES: Final = "sources"
 _EDGES: Final = (
     "row string, given_as string, operator string, instance int, epoch long, made_by string, input string, "
-    "input_operator string, input_source string, input_position long"
+    "input_operator string, input_source string, input_position long, exact boolean, kept_before long"
 )
 _ROW: Final = ("row", "given_as", "operator", "instance", "epoch", "made_by")
 _INPUT: Final = ("input", "input_operator", "input_source", "input_position")
+_HOW: Final = ("exact", "kept_before")
+_COLUMNS: Final = (*_ROW, *_INPUT, *_HOW)
 _TYPES: Final = (
     *(pa.string(), pa.string(), pa.string(), pa.int32(), pa.int64(), pa.string()),
-    *(pa.string(), pa.string(), pa.string(), pa.int64()),
+    *(pa.string(), pa.string(), pa.string(), pa.int64(), pa.bool_(), pa.int64()),
 )
-_NONE: Final = -1
 _AT_ONCE: Final = 10_000
 """Lines of a batch that a task gives to Spark."""
 
@@ -52,21 +53,25 @@ def lineage(
     to: str | None = None,
     since: Epoch | str | None = None,
     upto: Epoch | str | None = None,
+    through_state: bool = False,
 ) -> DataFrame:
     """Which records rows were made of, out of a query's archive, as a batch DataFrame. Each instance is repeated by a
     task of its own, when the DataFrame is run.
 
     Without `to`, a line for each row of the operator `of` (of every operator, if it is left out) and each record that
-    the call was given which made it; one without input for a row that a timer made, or the end of an epoch. With `to`
-    and `of`, a line for each row of `of` and each row of the operator `to`, or, with `to="sources"`, each record of a
-    source, that it was made of over all operators in between; and one without input, where a timer made it, or what it
-    is made of. `since` and `upto` bound the epochs: numbers, or times (ISO 8601). Unless said, they are those that all
-    operators have which are asked about; a warning says where some have more.
+    it is made of: that the call was given which made it, and that the operator had kept until then, in a window, a join
+    or an aggregate; one without input for a row that is of no record. With `to` and `of`, a line for each row of `of`
+    and each row of the operator `to`, or, with `to="sources"`, each record of a source, that it was made of over all
+    operators in between; and one without input, where it, or what it is made of, is of no record. With `through_state`
+    there is a line, too, for each record that a row may be of since a user's function may have kept something of it in
+    its state: that is an upper bound. `since` and `upto` bound the epochs: numbers, or times (ISO 8601). Unless said,
+    they are those that all operators have which are asked about; a warning says where some have more.
 
     Columns: `row`, its id; `given_as`, its id as the function gave it, where `select`, `where` or `withColumn` behind
     the operator made another form of it, with an id of its own; `operator`, `instance` and `epoch` that made it;
     `made_by`, record, bundle, timer, or end of the epoch; `input`, the record's id; `input_operator`, or `input_source`
-    and `input_position`.
+    and `input_position`; `exact`, whether it is known that the row is of this record; `kept_before`, in a line without
+    input, an epoch before which something was kept of which the row is also made, and the archive does not say what.
 
     Raises ConfigurationError where there is no such operator, or no archive, and CheckpointMismatch where there is no
     causal query. A task that finds something lacking raises StateError.
@@ -76,7 +81,7 @@ def lineage(
         nodes = query.operators if of is None else [query.node(of)]
         asked = _Asked.of(query, nodes, since, upto)
         spans = [span for node in nodes for span in asked.spans(node)]
-        return asked_of(spark, query, spans, _edges, _EDGES)
+        return _asked_for_edges(spark, query, spans, through_state)
     if of is None:
         raise ConfigurationError("with `to`, rows of one operator are followed", hint="Name it: of='total'")
     start, end = query.node(of), None if to == SOURCES else query.node(to)
@@ -86,7 +91,13 @@ def lineage(
             hint="`of` is the operator behind, `to` the one in front of it",
         )
     asked = _Asked.of(query, _all_on_the_way(query, start, end), since, upto)
-    return _closure(spark, asked, start, end)
+    return _closure(spark, asked, start, end, through_state)
+
+
+def _asked_for_edges(
+    spark: SparkSession, query: ArchivedQuery, spans: list[Span], through_state: bool
+) -> DataFrame:
+    return asked_of(spark, query, spans, partial(_edges, through_state=through_state), _EDGES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,21 +178,23 @@ def _all_on_the_way(query: ArchivedQuery, node: NodeId, end: NodeId | None) -> l
     return sorted(found)
 
 
-def _closure(spark: SparkSession, asked: _Asked, node: NodeId, end: NodeId | None) -> DataFrame:
+def _closure(
+    spark: SparkSession, asked: _Asked, node: NodeId, end: NodeId | None, through_state: bool
+) -> DataFrame:
     """Rows of an operator by what they were made of at the end of the way, or by nothing, where a timer made them, or
     what they are made of. A row of which the way is not all there is an error when the DataFrame is run."""
     from pyspark.sql import functions as F
 
     query = asked.query
-    edges = asked_of(spark, query, asked.spans(node), _edges, _EDGES)
+    edges = _asked_for_edges(spark, query, asked.spans(node), through_state)
     is_end = F.col("input_source").isNotNull()
     if end is not None:
         is_end = F.col("input_operator") == query.program.node(end).name
     parts = [edges.where(is_end | F.col("input").isNull())]
     for before in _way(query, node, end):
         name = query.program.node(before).name
-        further = _closure(spark, asked, before, end)
-        named = [F.col("row").alias("_row"), *(F.col(each).alias(f"_{each}") for each in _INPUT)]
+        further = _closure(spark, asked, before, end, through_state)
+        named = [F.col("row").alias("_row"), *(F.col(each).alias(f"_{each}") for each in (*_INPUT, *_HOW))]
         joined = edges.where(F.col("input_operator") == name).join(
             further.select(*named), F.col("input") == F.col("_row"), "left"
         )
@@ -194,24 +207,68 @@ def _closure(spark: SparkSession, asked: _Asked, node: NodeId, end: NodeId | Non
         )
         found = F.when(F.col("_row").isNull(), F.raise_error(lost)).otherwise(F.col("_input"))
         ends = [F.col(f"_{each}").alias(each) for each in _INPUT[1:]]
-        parts.append(joined.select(*_ROW, found.alias("input"), *ends))
-    return reduce(lambda a, b: a.unionByName(b), parts).distinct()
+        exact = F.col("exact") & F.col("_exact")
+        how = [exact.alias("exact"), F.col("_kept_before").alias("kept_before")]
+        parts.append(joined.select(*_ROW, found.alias("input"), *ends, *how))
+    ways = reduce(lambda a, b: a.unionByName(b), parts)
+    return ways.groupBy(*_ROW, *_INPUT, "kept_before").agg(F.max("exact").alias("exact")).select(*_COLUMNS)
 
 
 # ------------------------------------------------------------------------- a task
 
 
-def _edges(query: ArchivedQuery, span: Span) -> Iterator[pa.RecordBatch]:
-    """Of one instance, epoch by epoch."""
+def _edges(query: ArchivedQuery, span: Span, *, through_state: bool) -> Iterator[pa.RecordBatch]:
+    """Of one instance, epoch by epoch. Where rows are of what was kept before the repetition began, it begins farther
+    back, as far as the archive goes."""
+    starts = [span.since, *span.instance.starts_before(span.since)]
+    rest, at, is_last = span, 0, len(starts) == 1
+    while rest.since <= rest.upto:
+        try:
+            for epoch, edges in _edges_from(query, rest, starts[at], through_state):
+                if edges.lacks and not is_last:
+                    at, is_last = at + 1, at + 2 == len(starts)
+                    break
+                yield from edges.taken()
+                rest = replace(rest, since=epoch_after(epoch))
+            else:
+                return
+        except _CannotBegin as error:
+            if at == 0:
+                raise error.why from None
+            at, is_last = at - 1, True
+
+
+class _CannotBegin(Exception):
+    """Not so far back."""
+
+    def __init__(self, why: StateError) -> None:
+        super().__init__()
+        self.why = why
+
+
+def _edges_from(
+    query: ArchivedQuery, span: Span, start: Epoch, through_state: bool
+) -> Iterator[tuple[Epoch, _Edges]]:
+    """Of the epochs of the span, in a repetition that begins before an epoch which may be an earlier one. Raises
+    _CannotBegin where it does not come to the span."""
     edges = _Edges(query, span.instance)
-    watcher = CallWatcher(edges.add, span.since)
+    watcher = CallWatcher(span.instance, edges.add, span.since, InputSets(through_state=through_state))
     with desk_for(span.instance, watcher) as desk:
-        for found in span.instance.repeated(span.upto, desk, since=span.since, begins=watcher.begins):
-            if isinstance(found, Lacking):
-                behind = span.instance.first_behind(watcher.epoch, span.upto)
-                again = "" if behind is None else f". From since={behind} on all is there again"
-                raise lacking(span.instance, "lineage", found.why + again)
-            yield from edges.taken()
+        has_come = False
+        try:
+            for found in span.instance.repeated(span.upto, desk, since=start, begins=watcher.begins):
+                if isinstance(found, Lacking):
+                    behind = span.instance.first_behind(watcher.epoch, span.upto)
+                    again = "" if behind is None else f". From since={behind} on all is there again"
+                    why = lacking(span.instance, "lineage", found.why + again)
+                    raise why if has_come else _CannotBegin(why)
+                if found.epoch >= span.since:
+                    has_come = True
+                    yield found.epoch, edges
+        except DivergenceError as error:
+            if has_come or start == span.since:
+                raise
+            raise _CannotBegin(StateError(str(error))) from error
 
 
 class _Edges:
@@ -228,21 +285,24 @@ class _Edges:
         # By call: what sort it is, its first row, how many rows and records it has; and of those of all calls.
         self._form, self._first, self._rows, self._records = (array("q") for _ in range(4))
         self._given_as, self._channels, self._positions = (array("q") for _ in range(3))
+        self._kept: dict[int, Derivation] = {}  # of the calls whose rows are of what state had kept
+        self.lacks = False  # which records these are is not known of some
 
-    def add(self, epoch: Epoch, call: TracedCall) -> None:
-        if not call.outputs:
-            return
-        self._epoch = epoch
+    def add(self, call: TracedCall, made: list[Derivation]) -> None:
         if call.form not in self._forms:
             self._forms.append(call.form)
-        self._form.append(self._forms.index(call.form))
-        self._first.append(call.first)
-        self._rows.append(len(call.outputs))
-        self._given_as.extend(given_as(list(map(output_of, call.outputs))))
-        inputs = [(one.channel, one.position) for one in call.inputs] or [(_NONE, _NONE)]
-        self._records.append(len(inputs))
-        self._channels.extend(channel for channel, _ in inputs)
-        self._positions.extend(position for _, position in inputs)
+        for one in made:
+            self._epoch = one.epoch
+            if one.kept or one.kept_before is not None:
+                self._kept[len(self._first)] = one
+            self._form.append(self._forms.index(call.form))
+            self._first.append(one.first)
+            self._rows.append(one.count)
+            self._given_as.extend(one.given_as)
+            self._records.append(len(one.inputs))
+            self._channels.extend(record.channel for record in one.inputs)
+            self._positions.extend(record.position for record in one.inputs)
+            self.lacks = self.lacks or one.kept_before is not None
 
     def taken(self) -> Iterator[pa.RecordBatch]:
         """What there is, as Spark is given it."""
@@ -251,16 +311,16 @@ class _Edges:
             columns = [
                 pa.array(column, kind) for column, kind in zip(zip(*held, strict=True), _TYPES, strict=True)
             ]
-            yield pa.RecordBatch.from_arrays(columns, names=[*_ROW, *_INPUT])
+            yield pa.RecordBatch.from_arrays(columns, names=[*_COLUMNS])
         self._clear()
 
     def _lines(self) -> Iterator[tuple[Any, ...]]:
         origin, operator = self._instance.origin, self._instance.operator
         row_at = record_at = 0
-        for form, first, rows, records in zip(
-            self._form, self._first, self._rows, self._records, strict=True
+        for number, (form, first, rows, records) in enumerate(
+            zip(self._form, self._first, self._rows, self._records, strict=True)
         ):
-            inputs = [self._input(at) for at in range(record_at, record_at + records)]
+            inputs = [*self._inputs(number, record_at, record_at + records)]
             for at in range(rows):
                 row = str(RowId(origin, OutputNumber(first + at)))
                 own = str(RowId(origin, OutputNumber(first + self._given_as[row_at + at])))
@@ -269,12 +329,25 @@ class _Edges:
                     yield *head, *each
             row_at, record_at = row_at + rows, record_at + records
 
-    def _input(self, at: int) -> tuple[str | None, str | None, str | None, int | None]:
-        channel, position = self._channels[at], self._positions[at]
-        if channel == _NONE:
-            return None, None, None, None
-        record = RowId.of(RecordId(channel, position))
-        sender = self._query.instance(record.origin)
+    def _inputs(self, call: int, begin: int, end: int) -> Iterator[tuple[Any, ...]]:
+        """What a line has of each record that the rows of a call are of; one line without a record, if there is none,
+        or where more was kept of which it is not known."""
+        kept = self._kept.get(call)
+        if kept is None:
+            for at in range(begin, end):
+                yield *self._input(RecordId(self._channels[at], self._positions[at])), True, None
+        else:
+            for record in kept.exactly_of():
+                yield *self._input(record), True, None
+            for record in kept.at_most_of():
+                yield *self._input(record), False, None
+        before = None if kept is None else kept.kept_before
+        if before is not None or (begin == end and (kept is None or not any(map(len, kept.kept)))):
+            yield None, None, None, None, True, before
+
+    def _input(self, record: RecordId) -> tuple[str | None, str | None, str | None, int | None]:
+        row = RowId.of(record)
+        sender = self._query.instance(row.origin)
         if sender is not None:
-            return str(record), sender.operator, None, None
-        return str(record), None, self._query.source(record.origin), position
+            return str(row), sender.operator, None, None
+        return str(row), None, self._query.source(row.origin), record.position

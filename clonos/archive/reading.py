@@ -25,7 +25,16 @@ from clonos.operators.intercept.install import install
 from clonos.protocol.archive.episode import Episode, Lacking, put_together
 from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
 from clonos.protocol.fence import LOWEST_FENCE, Fence
-from clonos.protocol.ids import LOG_BEGIN, NO_EPOCH, Epoch, LogOffset, NodeId, Origin, OutputNumber
+from clonos.protocol.ids import (
+    LOG_BEGIN,
+    NO_EPOCH,
+    Epoch,
+    LogOffset,
+    NodeId,
+    Origin,
+    OutputNumber,
+    epoch_before,
+)
 from clonos.protocol.line.snapshot_name import SnapshotName
 from clonos.protocol.topology import Node, NodeKind, Topology
 from clonos.spark.checkpoint import Checkpoint, checkpoint_at
@@ -239,6 +248,19 @@ class ArchivedInstance:
             return None
         return min((each for each in self.epochs if behind < each <= upto), default=None)
 
+    def starts_before(self, epoch: Epoch) -> list[Epoch]:
+        """With which epochs a repetition can begin, so that what was kept before this one is known: each about twice as
+        far back as the one before it, the first one that can be repeated at last."""
+        found = [epoch] if any(not name.final and name.epoch == epoch for name in self.state_names) else []
+        behind = [
+            each for each in sorted(self.epochs) if epoch_before(each) in self.state_epochs and each < epoch
+        ]
+        back = 1
+        while back < len(behind):
+            found.append(behind[-back])
+            back *= 2
+        return [*found, self.first] if self.first < epoch else found
+
     def processes(self, epoch: Epoch) -> list[dict[str, int]]:
         """Which have run the epoch: of which start of the query, which task attempt, and how many were lost in it
         before each."""
@@ -250,11 +272,18 @@ class ArchivedInstance:
 
     def version(self, epoch: Epoch) -> str:
         """Of the function, in an epoch that has been repeated."""
+        return self._program_of(epoch).versions.at(epoch)
+
+    def operator_form(self, epoch: Epoch) -> str:
+        """Which of the API's methods made the operator, in an epoch that has been repeated."""
+        return self._program_of(epoch).programs().form
+
+    def _program_of(self, epoch: Epoch) -> NodeSpec:
         episode = self.episode(epoch)
         assert isinstance(episode, Episode)
         node = self.program(episode.program)
         assert isinstance(node, NodeSpec)
-        return node.versions.at(epoch)
+        return node
 
     def repeated(
         self,
@@ -284,12 +313,15 @@ class ArchivedInstance:
         epoch: Epoch,
         desk: Desk,
         *,
+        since: Epoch | None = None,
         begins: Callable[[Epoch, NodeSpec], None] = lambda epoch, node: None,
     ) -> Lacking | None:
         """At the desk, up to where its watcher says that what it looks for is made (RowIsMade): the row `number` of an
-        epoch, or rows behind it. Why the epoch cannot be repeated, if it cannot. Raises DivergenceError."""
+        epoch, or rows behind it. It begins as near as it can, or before the epoch `since`. Why the epoch cannot be
+        repeated, if it cannot. Raises DivergenceError."""
+        inside = number if since is None else None
         try:
-            for each in self.repeated(epoch, desk, number=number, begins=begins):
+            for each in self.repeated(epoch, desk, since=since, number=inside, begins=begins):
                 if isinstance(each, Lacking):
                     return each
         except RowIsMade:

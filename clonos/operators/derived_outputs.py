@@ -92,6 +92,8 @@ class WithDerivedOutputs:
         if not rows:
             return rows
         try:
+            if (sets := self._services.input_sets) is not None:
+                sets.becomes([len(self._split([row])) for row in rows])
             return self._split(rows)
         except ExpressionFailed as failed:
             said = str(failed.cause)  # names the expression, where it is one of ours

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from clonos.errors import Where
 from clonos.protocol.engine.epoch_counts import EpochCounts
 from clonos.protocol.engine.task_scheduler import CallPort, CallRequest, Ended
+from clonos.protocol.operator import InputSetPort
 from clonos.protocol.recovery.causal.determinant import Answer, CallNumber, Outcome
 from clonos.protocol.recovery.causal.recorder import StepRecorder
 
@@ -43,6 +44,7 @@ class CausalServices:
         self.random = random
         self.watermark: int | None = None
         self.epoch_watermark: int | None = None
+        self.input_sets: InputSetPort | None = None
         self.has_event_time = True  # the instance says whether any of its inputs has
         self.counts = EpochCounts()
         self.step: StepRecorder | None = None
