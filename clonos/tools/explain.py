@@ -92,8 +92,8 @@ def _made(said: dict[str, Any]) -> Iterator[str]:
     for one in said["inputs"][:_SHOWN]:
         yield from _input(one)
     if (more := len(said["inputs"]) - _SHOWN) > 0:
-        how = "that were kept" if said["inputs"][-1].get("kept") else "which the call was given with these"
-        yield f"  of       {more:,} more records, {how}"
+        which = "that were kept" if said["inputs"][-1].get("kept") else "which the call was given with these"
+        yield f"  of       {more:,} more records, {which}"
     if "kept_before" in said:
         yield f"  kept     before epoch {said['kept_before']}, and not in the archive: more of what it is made of"
 

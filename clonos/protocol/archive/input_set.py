@@ -123,6 +123,10 @@ class Kept:
         """The records, each with what it said, where that was kept."""
         return self.of.records(self.begin, self.end)
 
+    def as_bound(self) -> Kept:
+        """The same where it is not known of which of them rows are."""
+        return Kept(self.of, self.begin, self.end, is_bound=True)
+
     def behind(self, reached: int) -> Kept:
         """Without the elements before one."""
         return Kept(self.of, max(self.begin, reached), self.end, self.is_bound)

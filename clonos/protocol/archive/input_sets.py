@@ -52,11 +52,12 @@ class _Call:
     """That is under way."""
 
     given: Sequence[GivenRecord] = ()
-    of_timer: bool = False
+    of: TimerId | None = None
     timer: tuple[Kept, ...] = ()  # what that is of
     passed_over: set[int] = field(default_factory=set)
     made: Sequence[Any] = ()  # its rows so far
     told: list[_Told] = field(default_factory=list)
+    read: list[Kept] = field(default_factory=list)  # of entries, so far
     forms: list[int] | None = None  # how many rows each of its rows became
     states: dict[bytes, Kept] = field(
         default_factory=dict
@@ -64,7 +65,11 @@ class _Call:
 
     @property
     def ends_epoch(self) -> bool:
-        return not self.given and not self.of_timer
+        return not self.given and self.of is None
+
+    @property
+    def keys(self) -> set[bytes]:
+        return {one.key for one in self.given} if self.of is None else {self.of[1]}
 
     def inputs(self, key: bytes | None) -> tuple[RecordId, ...]:
         return tuple(
@@ -81,6 +86,7 @@ class _Told:
     at: int
     kept: tuple[Kept, ...]
     key: bytes | None
+    read: tuple[Kept, ...] = ()  # before, by the function of a key that may have kept it in its state
 
 
 class InputSets:
@@ -118,7 +124,7 @@ class InputSets:
         if self._call.ends_epoch:
             self._gathered.clear()
         fired = () if timer is None else self._timers.pop(timer, ())
-        self._call = _Call(given, timer is not None, fired)
+        self._call = _Call(given, timer, fired)
 
     def state_was(self, key: bytes, *, is_there: bool) -> None:
         """What a user's function has kept for a key of the call, when it begins."""
@@ -140,9 +146,9 @@ class InputSets:
             for one in call.given:
                 if one.key == key:
                     self._add(found, one)
-            found.extend_once(part for part in call.timer if part.of is not found)
+            found.extend_once(part for part in (*call.timer, *call.read) if part.of is not found)
             if call.ends_epoch and (held := self._gathered.get(key)) is not None:
-                found.extend([held.all()])
+                found.extend_once([held.all()])
 
     def timer_set(self, timer: TimerId) -> None:
         """Setting one again changes nothing."""
@@ -172,7 +178,7 @@ class InputSets:
         for one, behind in pairwise([*told, _Told(len(ends) - 1, (), None)]):
             first, end = ends[one.at], ends[min(behind.at, len(ends) - 1)]
             if end > first:
-                kept = (*one.kept, *of_timer, *self._bounds(one.key))
+                kept = (*one.kept, *of_timer, *one.read, *self._bounds(one.key))
                 found.append(MadeOf(first, end - first, call.inputs(one.key), kept))
         return found
 
@@ -268,7 +274,10 @@ class InputSets:
         at = len(call.made)
         if call.told and call.told[-1].at == at:
             call.told.pop()  # no row came of what was told before
-        call.told.append(_Told(at, kept, key))
+        is_of_function = self.through_state and key is None and not self._own.issuperset(call.keys)
+        call.told.append(_Told(at, kept, key, tuple(map(Kept.as_bound, call.read)) if is_of_function else ()))
+        if is_of_function:
+            call.read += kept
 
     def _bounds(self, key: bytes | None) -> tuple[Kept, ...]:
         """What the state of the call's keys, or of one, may be made of."""
