@@ -6,11 +6,12 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
+from clonos.archive.input_watch import keeps_entries
 from clonos.archive.reading import ArchivedInstance, ArchivedQuery, desk_for
 from clonos.archive.tracing import RowIsMade, TracedCall, Watcher
 from clonos.errors import DivergenceError, StateError
 from clonos.protocol.archive.episode import Lacking
-from clonos.protocol.archive.input_sets import InputSets
+from clonos.protocol.archive.input_sets import InputSets, MadeOf
 from clonos.protocol.archive.lineage import Derivation, given_as
 from clonos.protocol.frontier import numbers_of
 from clonos.protocol.ids import Epoch, NodeId, Origin, OutputNumber, RecordId, channel_origin
@@ -26,10 +27,10 @@ class _InputWatcher(Watcher):
     keeps_state = False
     keeps_rows = False
 
-    def __init__(self, input_sets: InputSets) -> None:
+    def __init__(self, input_sets: InputSets | None) -> None:
         super().__init__()
         self.input_sets = input_sets
-        self.is_on = True
+        self.is_on = input_sets is not None
         self.begun: Epoch | None = None
 
     def begins(self, epoch: Epoch, node: NodeSpec) -> None:
@@ -63,18 +64,22 @@ class CallWatcher(_InputWatcher):
 
 
 class _MakingWatcher(_InputWatcher):
-    """Looks for the calls that made rows of these `numbers`, in order, and ends the repetition behind the last."""
+    """Looks for the calls that made rows of these `numbers`, in order, and ends the repetition behind the last. Without
+    input sets it looks at the steps alone that made them."""
 
-    def __init__(self, numbers: list[int], input_sets: InputSets, *, keeps_rows: bool) -> None:
+    def __init__(self, numbers: list[int], input_sets: InputSets | None, *, keeps_rows: bool) -> None:
         super().__init__(input_sets)
         self.keeps_rows = keeps_rows
         self._numbers = numbers
+        self.first = numbers[0]
         self.found: list[TracedCall] = []
 
     def step_begins(self, step: Step) -> None:
         super().step_begins(step)
-        if bisect_left(self._numbers, self._next) == len(self._numbers):
+        at = bisect_left(self._numbers, self._next)
+        if at == len(self._numbers):
             raise RowIsMade
+        self.is_on = self.input_sets is not None or self._numbers[at] < self._next + step.outputs
 
     def ended(self, call: TracedCall) -> None:
         at = bisect_left(self._numbers, call.first)
@@ -130,16 +135,31 @@ class ArchivedDerivations:
             )
 
     def _making(self, instance: ArchivedInstance, epoch: Epoch, numbers: list[int]) -> Iterator[Derivation]:
-        """The calls that made rows of an epoch. Where these are of what was kept before the repetition began, it begins
-        farther back, as far as the archive goes."""
+        """The calls that made rows of an epoch. Where nothing is kept that could be part of it, what else is repeated
+        need not be looked at."""
+        if not self._through_state:
+            watcher = _MakingWatcher(numbers, None, keeps_rows=False)
+            if (why := self._repeat(instance, epoch, watcher, None)) is not None:
+                raise lacking(instance, f"epoch {epoch}", why.why)
+            found = [each for call in watcher.found for each in derivations(instance, epoch, call, None)]
+            is_of_records = all(each.form in ("record", "bundle") for each in found)
+        if self._through_state or not is_of_records or keeps_entries(instance.operator_form(epoch)):
+            found = self._with_kept(instance, epoch, numbers)
+        wanted = [each for each in found if _has_any(numbers, each)]
+        made = {row.position for one in wanted for row in one.rows()}
+        if lost := [number for number in numbers if number not in made]:
+            raise StateError(f"epoch {epoch} of {instance} made no row with the number {lost[0]}")
+        yield from wanted
+
+    def _with_kept(self, instance: ArchivedInstance, epoch: Epoch, numbers: list[int]) -> list[Derivation]:
+        """Where rows are of what was kept before the repetition began, it begins farther back, as far as the archive
+        goes."""
         found: list[Derivation] = []
         for since in (None, *instance.starts_before(epoch)):
             sets = InputSets(through_state=self._through_state)
             watcher = _MakingWatcher(numbers, sets, keeps_rows=self._keeps_rows)
             try:
-                with desk_for(instance, watcher) as desk:
-                    first = OutputNumber(numbers[0])
-                    why = instance.repeated_to_row(first, epoch, desk, since=since, begins=watcher.begins)
+                why = self._repeat(instance, epoch, watcher, since)
             except DivergenceError:
                 if found:
                     break
@@ -151,13 +171,16 @@ class ArchivedDerivations:
             found = [
                 each for call in watcher.found for each in derivations(instance, epoch, call, watcher.begun)
             ]
-            if all(each.kept_before is None for each in found):
+            if all(each.kept_before is None for each in found if _has_any(numbers, each)):
                 break
-        wanted = [each for each in found if _has_any(numbers, each)]
-        made = {row.position for one in wanted for row in one.rows()}
-        if lost := [number for number in numbers if number not in made]:
-            raise StateError(f"epoch {epoch} of {instance} made no row with the number {lost[0]}")
-        yield from wanted
+        return found
+
+    def _repeat(
+        self, instance: ArchivedInstance, epoch: Epoch, watcher: _MakingWatcher, since: Epoch | None
+    ) -> Lacking | None:
+        with desk_for(instance, watcher) as desk:
+            first = OutputNumber(watcher.first)
+            return instance.repeated_to_row(first, epoch, desk, since=since, begins=watcher.begins)
 
     def _given(
         self, instance: ArchivedInstance, epoch: Epoch, records: set[RecordId]
@@ -195,8 +218,13 @@ class ArchivedDerivations:
 def derivations(
     instance: ArchivedInstance, epoch: Epoch, call: TracedCall, begun: Epoch | None
 ) -> list[Derivation]:
-    """What a call says of where its rows are from, in a repetition that began with an epoch."""
+    """What a call says of where its rows are from, in a repetition that began with an epoch. Without input sets it is
+    what the call was given."""
     origin = instance.origin
+    made_of = call.made_of
+    if not made_of and call.outputs:
+        inputs = tuple(RecordId(each.channel, each.position) for each in call.inputs)
+        made_of = [MadeOf(0, len(call.outputs), inputs, ())]
     return [
         Derivation(
             origin,
@@ -209,7 +237,7 @@ def derivations(
             part.kept,
             begun if part.lacks else None,
         )
-        for part in call.made_of
+        for part in made_of
     ]
 
 

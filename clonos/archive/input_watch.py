@@ -6,6 +6,9 @@ import hashlib
 from typing import TYPE_CHECKING, Any, Final
 
 from clonos.errors import StateError
+from clonos.operators.process import FilterOperator, FlatMapOperator, MapOperator, ProcessOperator
+from clonos.operators.record_batches import ArrowIteratorOperator, BatchOperator, FrameIteratorOperator
+from clonos.operators.table_join import TableJoin
 from clonos.protocol.archive.input_sets import GivenRecord, InputSets, MadeOf, TimerId
 from clonos.protocol.ids import RecordId
 from clonos.values.key_codec import pack, unpack
@@ -18,6 +21,18 @@ _LARGEST_COMPARED: Final = 16_384
 """Bytes. A state that is larger counts as changed by each call, or one that grows would be compared as often as it has
 elements."""
 _TOO_LARGE: Final = b""
+_WITHOUT_ENTRIES: Final = frozenset(
+    kind.form
+    for kind in (
+        *(ProcessOperator, MapOperator, FlatMapOperator, FilterOperator),
+        *(BatchOperator, ArrowIteratorOperator, FrameIteratorOperator, TableJoin),
+    )
+)
+
+
+def keeps_entries(form: str) -> bool:
+    """Whether operators of a form may keep records themselves, beside what a user's function keeps."""
+    return form.removeprefix("pure ") not in _WITHOUT_ENTRIES
 
 
 class InputWatch:

@@ -73,6 +73,9 @@ class Desk:
         while due := self._services.event_timers.pop_due(self._services.watermark):
             self._operator.timers(due, True)
 
+    def end_epoch(self) -> None:
+        self._operator.gathered()
+
     def close(self) -> None:
         self._state.close()
 
@@ -211,3 +214,83 @@ def test_a_state_of_a_window_function_is_followed_beside_its_windows(tmp_path: P
         assert exact == [{0, 1}, {2, 3}, {4}]
         assert bounds == ([set(), {0, 1}, {0, 1, 2, 3}] if through_state else [set()] * 3)
         desk.close()
+
+
+def kept_by_frames(key: Any, frames: Any, state: Any) -> Iterator[Any]:
+    """All that it has seen of a key, until that are four."""
+    import pandas as pd
+
+    (before,) = state.getOption or ([],)
+    given = [int(number) for frame in frames for number in frame["n"]]
+    if len(before) + len(given) > 3:
+        state.remove()
+    else:
+        state.update(([*before, *given],))
+    yield pd.DataFrame({"k": [key[0]], "given": [given], "before": [before]})
+
+
+class KeptByVariables:
+    """The same with a state variable."""
+
+    def init(self, handle: Any) -> None:
+        self.seen = handle.getValueState("seen", "of array<bigint>")
+
+    def handleInputRows(self, key: Any, rows: Any, timer: Any) -> Iterator[Any]:
+        before = self.seen.get()[0] if self.seen.exists() else []
+        given = [row.n for row in rows]
+        if len(before) + len(given) > 3:
+            self.seen.clear()
+        else:
+            self.seen.update(([*before, *given],))
+        yield key[0], given, before
+
+    def close(self) -> None:
+        pass
+
+
+SPARKS = "k string, given array<bigint>, before array<bigint>"
+
+
+@pytest.mark.parametrize("per", ["bundle", "batch"])
+@pytest.mark.parametrize("form", ["frames", "variables"])
+def test_a_function_of_sparks_is_called_for_a_key(form: str, per: str, tmp_path: Path) -> None:
+    """Its rows are exactly of the records that it was given, and at most of those that its state may be of."""
+    keyed = stream("k string, n long, at timestamp").groupBy("k")
+    if form == "frames":
+        made = keyed.applyInPandasWithState(
+            kept_by_frames, SPARKS, "of array<bigint>", "update", "NoTimeout", name="f", per=per
+        )
+    else:
+        made = keyed.transformWithState(KeptByVariables(), SPARKS, "update", "None", name="f", per=per)
+    desk = Desk(made, tmp_path / "state", through_state=True)
+    for bundle in range(6):
+        desk.take([("ab"[at % 2], 4 * bundle + at, BEGIN) for at in range(3)])
+        if per == "batch" and bundle % 2:
+            desk.end_epoch()
+    rows = desk.looks.rows
+    assert len(rows) == (12 if per == "bundle" else 6)
+    for (_, own, before), part in rows:
+        kept = [{each.position for each in one} for one in part.kept if not one.is_bound]
+        assert {each.position for each in part.inputs}.union(*kept) == {*own}
+        assert {each.position for one in part.kept if one.is_bound for each in one} == {*before}
+    assert any(before for (_, _, before), _ in rows) or per == "batch"
+    desk.close()
+
+
+def test_a_call_that_leaves_the_state_as_it_was_adds_nothing(tmp_path: Path) -> None:
+    """A highest number: of those that are not higher, nothing is kept. A state that is large is not compared."""
+
+    def highest(key: Any, row: Any, ctx: Any) -> Iterator[tuple[Any, ...]]:
+        ctx.state.setdefault("text", "x" * (20_000 if key[0] == "b" else 2))
+        before = ctx.state.get("highest", -1)
+        ctx.state["highest"] = max(before, row.n % 4)
+        yield key[0], [before]
+
+    desk = Desk(ROWS.groupBy("k").process(highest, LISTED, name="h"), tmp_path / "state", through_state=True)
+    for key in "ab":
+        for number in (1, 0, 2, 4, 3):
+            desk.take([(key, number, BEGIN)])
+    bounds = [{each.position for kept in part.kept for each in kept} for _, part in desk.looks.rows]
+    assert bounds[:5] == [set(), {1}, {1}, {1, 2}, {1, 2}]
+    assert bounds[5:] == [set(), {1}, {1, 0}, {1, 0, 2}, {1, 0, 2, 4}]
+    desk.close()

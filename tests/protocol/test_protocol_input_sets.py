@@ -171,6 +171,30 @@ def test_rows_of_a_call_are_of_other_records_each() -> None:
     assert alone.inputs == two.inputs == (record(9),)
 
 
+def test_a_function_that_is_called_twice_in_a_call_may_have_kept_what_it_was_given_first() -> None:
+    """As one over windows, of which two end together."""
+    sets, made, windows = InputSets(through_state=True), list[Any](), [(b"a-windows", at) for at in (1, 2)]
+    for number, window in enumerate(windows):
+        sets.begin_call([GivenRecord(record(number), b"a")])
+        sets.holds(window, 0)
+        sets.adds(window)
+        sets.end_call(0)
+    sets.begin_call(timer=(1, b"a", "ends", True))
+    sets.state_was(b"a", is_there=False)
+    sets.rows_go_to(made)
+    for window in windows:
+        sets.rows_are_of(window)
+        made.append(window)
+    first, second = sets.end_call(2)
+    sets.state_is(b"a", is_there=True, has_changed=True)
+    assert [numbers([part]) for part in first.kept] == [{0}]
+    assert [(numbers([part]), part.is_bound) for part in second.kept] == [({1}, False), ({0}, True)]
+    sets.begin_call([GivenRecord(record(9), b"a")])
+    sets.state_was(b"a", is_there=True)
+    (later,) = sets.end_call(1)
+    assert numbers([*later.kept]) == {0, 1}
+
+
 def test_a_bundle_is_told_of_by_key_and_late_records_are_none() -> None:
     sets, made = InputSets(), list[Any]()
     sets.begin_call([GivenRecord(record(at), KEYS[at % 2]) for at in range(6)])

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from clonos.protocol.archive.input_set import InputSet, Kept
 from clonos.protocol.ids import RecordId
@@ -22,8 +22,7 @@ TimerId = tuple[int, bytes, str, bool]
 """When it is due, its key and name, whether it is of event time."""
 
 
-@dataclass(frozen=True, slots=True)
-class GivenRecord:
+class GivenRecord(NamedTuple):
     """A record that a call was given; `key` in bytes, `row` what it said, if that is wanted."""
 
     record: RecordId
@@ -72,6 +71,8 @@ class _Call:
         return {one.key for one in self.given} if self.of is None else {self.of[1]}
 
     def inputs(self, key: bytes | None) -> tuple[RecordId, ...]:
+        if key is None and not self.passed_over:
+            return tuple([one.record for one in self.given])
         return tuple(
             one.record
             for at, one in enumerate(self.given)
@@ -170,6 +171,9 @@ class InputSets:
     def end_call(self, rows: int) -> list[MadeOf]:
         """What the rows of the call are of, in their order."""
         call = self._call
+        if not call.told and call.forms is None:  # of nearly every call
+            kept = (*call.timer, *self._bounds(None))
+            return [MadeOf(0, rows, call.inputs(None), kept)] if rows else []
         told = call.told if call.told and call.told[0].at == 0 else [_Told(0, (), None), *call.told]
         ends = [*accumulate(call.forms or [1] * rows, initial=0)]
         assert ends[-1] == rows, "each row of the call became so many"
