@@ -220,7 +220,8 @@ def _closure(
 def _edges(query: ArchivedQuery, span: Span, *, through_state: bool) -> Iterator[pa.RecordBatch]:
     """Of one instance, epoch by epoch. Where rows are of what was kept before the repetition began, it begins farther
     back, as far as the archive goes."""
-    starts = [span.since, *span.instance.starts_before(span.since)]
+    farther = [each for each in span.instance.starts_before(span.since) if each < span.since]
+    starts = [span.since, *farther]
     rest, at, is_last = span, 0, len(starts) == 1
     while rest.since <= rest.upto:
         try:

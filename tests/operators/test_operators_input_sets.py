@@ -294,3 +294,21 @@ def test_a_call_that_leaves_the_state_as_it_was_adds_nothing(tmp_path: Path) -> 
     assert bounds[:5] == [set(), {1}, {1}, {1, 2}, {1, 2}]
     assert bounds[5:] == [set(), {1}, {1, 0}, {1, 0, 2}, {1, 0, 2, 4}]
     desk.close()
+
+
+def test_records_that_are_at_work_together_are_of_one_call(tmp_path: Path) -> None:
+    """Of an async function: its rows are of all records of the bundle, and of the states of their keys."""
+
+    async def seen(key: Any, row: Any, ctx: Any) -> Any:
+        ctx.state.setdefault("seen", []).append(row.n)
+        yield key[0], [row.n]
+
+    made = ROWS.groupBy("k").process(seen, LISTED, name="s")
+    desk = Desk(made, tmp_path / "state", through_state=True)
+    for records in ([("a", 0), ("b", 1), ("a", 2)], [("a", 3)], [("b", 4), ("c", 5)]):
+        desk.take([(key, number, BEGIN) for key, number in records])
+    exact = [{each.position for each in part.inputs} for _, part in desk.looks.rows]
+    bounds = [{each.position for kept in part.kept for each in kept} for _, part in desk.looks.rows]
+    assert exact == [{0, 1, 2}] * 3 + [{3}] + [{4, 5}] * 2
+    assert bounds == [set()] * 3 + [{0, 2}] + [{1}] * 2
+    desk.close()

@@ -95,9 +95,9 @@ def start(place: Place, mode: str) -> None:
         .session_window(f"{GAP} seconds")
         .agg(f.count("*").alias("many"), name="session", parallelism=1)
     )
-    running = orders.groupBy("k").agg(
-        f.max("n").alias("n"), f.count("*").alias("many"), name="running", parallelism=1
-    )
+    per = "batch" if mode == "microbatch" else "bundle"
+    sums = f.max("n").alias("n"), f.count("*").alias("many")
+    running = orders.groupBy("k").agg(*sums, name="running", parallelism=1, per=per)
     reminders = orders.groupBy("k").process(remember, OUT, name="reminder", on_timer=remind, parallelism=1)
     nothing = {each: f"cast(null as {kind})" for each, kind in (c.split() for c in OUT.split(", "))}
 
@@ -281,7 +281,20 @@ def judged(place: Place) -> list[dict[str, Any]]:
             assert through.of(row["clonos_id"], exact=True) == wanted(row), row
             assert through.of(row["clonos_id"], exact=False) == of(bounds[row["clonos_id"]]), row
             assert not through.kept_before(row["clonos_id"])
+    from_the_last_epochs(place)
     return rows
+
+
+def from_the_last_epochs(place: Place) -> None:
+    """Rows of these are of records of epochs before, which are repeated, too."""
+
+    def lines(**asked: Any) -> set[tuple[Any, ...]]:
+        frame = clonos.lineage(place.spark, str(place.checkpoint), of="window", **asked)
+        return {tuple(row) for row in frame.collect()}
+
+    every = lines()
+    last = max(line[4] for line in every)
+    assert lines(since=last) == {line for line in every if line[4] >= last} != every
 
 
 @pytest.mark.parametrize("mode", mostly("realtime"))
