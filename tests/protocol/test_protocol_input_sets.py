@@ -247,6 +247,30 @@ def test_sessions_that_become_one() -> None:
     assert numbers([*one.kept]) == {0, 1, 2, 3} and not one.lacks
 
 
+def test_of_sessions_that_became_one_nothing_is_left_behind_it() -> None:
+    sets = InputSets(is_followed=lambda each: True)
+    for at in range(2):
+        sets.begin_call([GivenRecord(record(at), b"a")])
+        sets.holds((b"a", at), 0)
+        sets.adds((b"a", at))
+    sets.merges((b"a", 0), (b"a", 1))
+    assert sets.still_follows
+    sets.leaves((b"a", 0), ())
+    assert not sets.still_follows
+
+
+def test_what_an_operator_tells_of_is_no_state_of_a_function() -> None:
+    """Though it is under the key: in front of its first call that is not known yet."""
+    sets = InputSets(through_state=True)
+    sets.begin_at_state([])
+    sets.begin_call([GivenRecord(record(5), b"a")])
+    sets.state_was(b"a", is_there=True)
+    sets.holds((b"a", "left"), 1)
+    sets.adds((b"a", "left"))
+    (one,) = sets.end_call(1)
+    assert (one.inputs, one.kept, one.lacks) == ((record(5),), (), False)
+
+
 def test_only_records_that_are_looked_for_are_followed_until_none_is_kept() -> None:
     sets = InputSets(is_followed=lambda each: each.position == 1)
     for at in range(3):

@@ -58,9 +58,7 @@ class _Call:
     told: list[_Told] = field(default_factory=list)
     read: list[Kept] = field(default_factory=list)  # of entries, so far
     forms: list[int] | None = None  # how many rows each of its rows became
-    states: dict[bytes, Kept] = field(
-        default_factory=dict
-    )  # of a user's function, as they were when it began
+    states: dict[bytes, Kept] = field(default_factory=dict)  # of a user's function, when it began
 
     @property
     def ends_epoch(self) -> bool:
@@ -140,8 +138,7 @@ class InputSets:
         """The same when the call has ended."""
         call = self._call
         if not is_there:
-            # What comes next begins with nothing. That it is known counts where a state was begun at.
-            self._states[key] = InputSet()
+            self._states.pop(key, None)  # what comes next begins with nothing
         elif has_changed:
             found = self._states.setdefault(key, InputSet())
             for one in call.given:
