@@ -24,6 +24,7 @@ from clonos.errors import DivergenceError
 from clonos.operators.intercept.operator import InterceptedOperator
 from clonos.operators.rows import RowDecoder
 from clonos.protocol.archive.episode import ArchivedInput, Episode, Lacking
+from clonos.protocol.archive.input_sets import TimerId
 from clonos.protocol.engine.instance import Bundle as Records, Emit, Instance, Persist, Row
 from clonos.protocol.engine.services import CausalServices
 from clonos.protocol.fence import Fence
@@ -79,6 +80,8 @@ class Desk:
         functions ask of Python's own clocks and generators was recorded."""
         self._intercept = intercept
         self._build(node, state, states)
+        if state is not None and self._tracer is not None and self._tracer.input_sets is not None:
+            self._tracer.input_sets.begin_at_state(self._timers())
         return self._instance.log_offset
 
     def repeat(self, node: NodeSpec, episode: Episode) -> Lacking | None:
@@ -119,6 +122,10 @@ class Desk:
     def records(self) -> int:
         """That were repeated so far."""
         return self._records + self._instance.processed
+
+    def _timers(self) -> Iterator[TimerId]:
+        for queue, is_event in ((self._services.timers, False), (self._services.event_timers, True)):
+            yield from ((*timer, is_event) for timer in queue.pending())
 
     def states(self) -> Iterator[tuple[bytes, Any]]:
         """Every entry of the keyed state, by its key in bytes."""

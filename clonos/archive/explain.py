@@ -13,11 +13,14 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any, Final
 
+from clonos.archive.derivations import ArchivedDerivations
 from clonos.archive.desk import Desk
+from clonos.archive.input_watch import keeps_entries
 from clonos.archive.reading import ArchivedInstance, ArchivedQuery, desk_for
 from clonos.archive.tracing import Asked, TracedCall, Tracer
 from clonos.errors import ClonosError, ConfigurationError, StateError
 from clonos.protocol.archive.episode import Lacking
+from clonos.protocol.archive.lineage import Derivation
 from clonos.protocol.ids import (
     NODE_MAX,
     Epoch,
@@ -31,6 +34,8 @@ from clonos.protocol.ids import (
 from clonos.values.canonical_text import canonical
 from clonos.values.readable import key_said, moment
 
+_OF_STATE_ALONE: Final = ("timer", "end of the epoch")
+"""Forms of calls that are given no record."""
 _ID: Final = re.compile(
     r"(?:(?P<query>[0-9a-f]{32})/)?(?:\d+-\d+/)?(?P<node>\d+)-(?P<instance>\d+)-(?P<number>\d+)"
 )
@@ -106,20 +111,42 @@ def explain(query: ArchivedQuery, row: RowId, *, inputs: int = 10, depth: int = 
         "version": instance.version(epoch),
         **_call(call, tracer),
     }
-    said["inputs"] = []
-    for number, record in enumerate(call.inputs):
-        origin = channel_origin(record.channel)
-        one: dict[str, Any] = {"row": as_columns(record.row)}
-        sender = query.instance(origin)
-        if sender is None:
-            one |= {"source": query.source(origin), "position": record.position}
-        else:
-            made = RowId.of(RecordId(record.channel, record.position))
-            one["id"] = str(made)
-            if number < inputs and depth > 1:
-                one["made_by"] = explain(query, made, inputs=inputs, depth=depth - 1)
-        said["inputs"].append(one)
+    records = [(RecordId(each.channel, each.position), each.row, False) for each in call.inputs]
+    if call.form in _OF_STATE_ALONE or (
+        call.form == "record" and keeps_entries(instance.form)
+    ):
+        made = _derivation(query, row)
+        had = frozenset(record for record, _, _ in records)
+        for part in made.kept:
+            records += [(*each, True) for each in part.with_rows() if each[0] not in had]
+        if made.kept_before is not None:
+            said["kept_before"] = made.kept_before
+    said["inputs"] = [
+        _input(query, record, columns, is_kept, inputs=inputs if number < inputs else 0, depth=depth)
+        for number, (record, columns, is_kept) in enumerate(records)
+    ]
     return said
+
+
+def _derivation(query: ArchivedQuery, row: RowId) -> Derivation:
+    """What a row is made of, with what the records said."""
+    (found,) = ArchivedDerivations(query, keeps_rows=True).of_rows(row.origin, frozenset([row.number]))
+    return found
+
+
+def _input(
+    query: ArchivedQuery, record: RecordId, row: Any, is_kept: bool, *, inputs: int, depth: int
+) -> dict[str, Any]:
+    """A record of a call, or that state had kept for it; explained itself where there are to be `inputs`."""
+    origin = channel_origin(record.channel)
+    one: dict[str, Any] = {"row": as_columns(row), **({"kept": True} if is_kept else {})}
+    if query.instance(origin) is None:
+        return one | {"source": query.source(origin), "position": record.position}
+    made = RowId.of(record)
+    one["id"] = str(made)
+    if inputs and depth > 1:
+        one["made_by"] = explain(query, made, inputs=inputs, depth=depth - 1)
+    return one
 
 
 def made_by(query: ArchivedQuery, row: RowId) -> tuple[ArchivedInstance, Epoch, TracedCall]:

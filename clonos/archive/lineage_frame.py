@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import logging
 from array import array
-from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import reduce
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial, reduce
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from clonos.archive.derivations import CallWatcher, derivation, lacking
+from clonos.archive.derivations import CallWatcher, lacking
 from clonos.archive.explain import RowId
 from clonos.archive.reading import ArchivedInstance, ArchivedQuery, desk_for, epochs_between
-from clonos.archive.recorded import first_known, recorded
+from clonos.archive.recorded import first_known, recorded_whole
 from clonos.archive.spark_tasks import Span, archived_query, asked_of
-from clonos.archive.tracing import TracedCall
-from clonos.errors import ConfigurationError, StateError
+from clonos.errors import ConfigurationError, DivergenceError, StateError
 from clonos.protocol.archive.episode import Lacking
+from clonos.protocol.archive.input_sets import InputSets
 from clonos.protocol.archive.lineage import Derivation, leads_to
-from clonos.protocol.ids import Epoch, NodeId, OutputNumber, RecordId, epoch_before
+from clonos.protocol.ids import Epoch, NodeId, OutputNumber, RecordId, epoch_after, epoch_before
 from clonos.protocol.topology import NodeKind
 
 if TYPE_CHECKING:
@@ -31,15 +31,16 @@ LOG = logging.getLogger("clonos")
 SOURCES: Final = "sources"
 _EDGES: Final = (
     "row string, given_as string, operator string, instance int, epoch long, made_by string, input string, "
-    "input_operator string, input_source string, input_position long"
+    "input_operator string, input_source string, input_position long, exact boolean, kept_before long"
 )
 _ROW: Final = ("row", "given_as", "operator", "instance", "epoch", "made_by")
 _INPUT: Final = ("input", "input_operator", "input_source", "input_position")
+_HOW: Final = ("exact", "kept_before")
+_COLUMNS: Final = (*_ROW, *_INPUT, *_HOW)
 _TYPES: Final = (
     *(pa.string(), pa.string(), pa.string(), pa.int32(), pa.int64(), pa.string()),
-    *(pa.string(), pa.string(), pa.string(), pa.int64()),
+    *(pa.string(), pa.string(), pa.string(), pa.int64(), pa.bool_(), pa.int64()),
 )
-_NONE: Final = -1
 _AT_ONCE: Final = 10_000
 """Lines of a batch that a task gives to Spark."""
 
@@ -52,21 +53,25 @@ def lineage(
     to: str | None = None,
     since: Epoch | str | None = None,
     upto: Epoch | str | None = None,
+    through_state: bool = False,
 ) -> DataFrame:
     """Which records rows were made of, out of a query's archive, as a batch DataFrame. Each instance is repeated by a
     task of its own, when the DataFrame is run.
 
     Without `to`, a line for each row of the operator `of` (of every operator, if it is left out) and each record that
-    the call was given which made it; one without input for a row that a timer made, or the end of an epoch. With `to`
-    and `of`, a line for each row of `of` and each row of the operator `to`, or, with `to="sources"`, each record of a
-    source, that it was made of over all operators in between; and one without input, where a timer made it, or what it
-    is made of. `since` and `upto` bound the epochs: numbers, or times (ISO 8601). Unless said, they are those that all
-    operators have which are asked about; a warning says where some have more.
+    it is made of: that the call was given which made it, and that the operator had kept until then, in a window, a join
+    or an aggregate; one without input for a row that is of no record. With `to` and `of`, a line for each row of `of`
+    and each row of the operator `to`, or, with `to="sources"`, each record of a source, that it was made of over all
+    operators in between; and one without input, where it, or what it is made of, is of no record. With `through_state`
+    there is a line, too, for each record that a row may be of since a user's function may have kept something of it in
+    its state: that is an upper bound. `since` and `upto` bound the epochs: numbers, or times (ISO 8601). Unless said,
+    they are those that all operators have which are asked about; a warning says where some have more.
 
     Columns: `row`, its id; `given_as`, its id as the function gave it, where `select`, `where` or `withColumn` behind
     the operator made another form of it, with an id of its own; `operator`, `instance` and `epoch` that made it;
     `made_by`, record, bundle, timer, or end of the epoch; `input`, the record's id; `input_operator`, or `input_source`
-    and `input_position`.
+    and `input_position`; `exact`, whether it is known that the row is of this record; `kept_before`, in a line without
+    input, an epoch before which something was kept of which the row is also made, and the archive does not say what.
 
     Raises ConfigurationError where there is no such operator, or no archive, and CheckpointMismatch where there is no
     causal query. A task that finds something lacking raises StateError.
@@ -74,9 +79,9 @@ def lineage(
     query = archived_query(spark, checkpoint)
     if to is None:
         nodes = query.operators if of is None else [query.node(of)]
-        asked = _Asked.of(query, nodes, since, upto)
+        asked = _Asked.of(query, nodes, since, upto, through_state)
         spans = [span for node in nodes for span in asked.spans(node)]
-        return asked_of(spark, query, spans, _edges, _EDGES)
+        return _asked_for_edges(spark, query, spans, through_state)
     if of is None:
         raise ConfigurationError("with `to`, rows of one operator are followed", hint="Name it: of='total'")
     start, end = query.node(of), None if to == SOURCES else query.node(to)
@@ -85,8 +90,14 @@ def lineage(
             f"no row of {to!r} goes into one of {of!r}",
             hint="`of` is the operator behind, `to` the one in front of it",
         )
-    asked = _Asked.of(query, _all_on_the_way(query, start, end), since, upto)
-    return _closure(spark, asked, start, end)
+    asked = _Asked.of(query, _all_on_the_way(query, start, end), since, upto, through_state)
+    return _closure(spark, asked, start, end, through_state)
+
+
+def _asked_for_edges(
+    spark: SparkSession, query: ArchivedQuery, spans: list[Span], through_state: bool
+) -> DataFrame:
+    return asked_of(spark, query, spans, partial(_edges, through_state=through_state), _EDGES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +110,12 @@ class _Asked:
 
     @classmethod
     def of(
-        cls, query: ArchivedQuery, nodes: list[NodeId], since: Epoch | str | None, upto: Epoch | str | None
+        cls,
+        query: ArchivedQuery,
+        nodes: list[NodeId],
+        since: Epoch | str | None,
+        upto: Epoch | str | None,
+        through_state: bool,
     ) -> _Asked:
         """The epochs that all their instances have, and are asked for. Raises ConfigurationError where an instance does
         not have them; what is left out since nothing was asked for is said."""
@@ -111,7 +127,7 @@ class _Asked:
                     f"nothing is archived of {each} that has ended, and something of other instances is",
                     hint="`clonos archive list` shows what there is",
                 )
-        first = {each.origin: first_known(each) for each in instances}
+        first = {each.origin: each.first if through_state else first_known(each) for each in instances}
         begin, end = max(first.values()), min(_last_ended(each) for each in instances)
         found = [
             epochs_between(each, _text(since), _text(upto), first=first[each.origin]) for each in instances
@@ -171,21 +187,23 @@ def _all_on_the_way(query: ArchivedQuery, node: NodeId, end: NodeId | None) -> l
     return sorted(found)
 
 
-def _closure(spark: SparkSession, asked: _Asked, node: NodeId, end: NodeId | None) -> DataFrame:
+def _closure(
+    spark: SparkSession, asked: _Asked, node: NodeId, end: NodeId | None, through_state: bool
+) -> DataFrame:
     """Rows of an operator by what they were made of at the end of the way, or by nothing, where a timer made them, or
     what they are made of. A row of which the way is not all there is an error when the DataFrame is run."""
     from pyspark.sql import functions as F
 
     query = asked.query
-    edges = asked_of(spark, query, asked.spans(node), _edges, _EDGES)
+    edges = _asked_for_edges(spark, query, asked.spans(node), through_state)
     is_end = F.col("input_source").isNotNull()
     if end is not None:
         is_end = F.col("input_operator") == query.program.node(end).name
     parts = [edges.where(is_end | F.col("input").isNull())]
     for before in _way(query, node, end):
         name = query.program.node(before).name
-        further = _closure(spark, asked, before, end)
-        named = [F.col("row").alias("_row"), *(F.col(each).alias(f"_{each}") for each in _INPUT)]
+        further = _closure(spark, asked, before, end, through_state)
+        named = [F.col("row").alias("_row"), *(F.col(each).alias(f"_{each}") for each in (*_INPUT, *_HOW))]
         joined = edges.where(F.col("input_operator") == name).join(
             further.select(*named), F.col("input") == F.col("_row"), "left"
         )
@@ -198,51 +216,93 @@ def _closure(spark: SparkSession, asked: _Asked, node: NodeId, end: NodeId | Non
         )
         found = F.when(F.col("_row").isNull(), F.raise_error(lost)).otherwise(F.col("_input"))
         ends = [F.col(f"_{each}").alias(each) for each in _INPUT[1:]]
-        parts.append(joined.select(*_ROW, found.alias("input"), *ends))
-    return reduce(lambda a, b: a.unionByName(b), parts).distinct()
+        exact = F.col("exact") & F.col("_exact")
+        how = [exact.alias("exact"), F.col("_kept_before").alias("kept_before")]
+        parts.append(joined.select(*_ROW, found.alias("input"), *ends, *how))
+    ways = reduce(lambda a, b: a.unionByName(b), parts)
+    return ways.groupBy(*_ROW, *_INPUT, "kept_before").agg(F.max("exact").alias("exact")).select(*_COLUMNS)
 
 
 # ------------------------------------------------------------------------- a task
 
 
-def _edges(query: ArchivedQuery, span: Span) -> Iterator[pa.RecordBatch]:
-    """Of one instance, epoch by epoch: what was recorded, and what is found by repeating where nothing was."""
-    edges = _Edges(query, span.instance)
+def _edges(query: ArchivedQuery, span: Span, *, through_state: bool) -> Iterator[pa.RecordBatch]:
+    """Of one instance, epoch by epoch: what was recorded, and what is found by repeating where that is not all."""
+    instance, edges = span.instance, _Edges(query, span.instance)
     begun: Epoch | None = None  # the first of those that have to be repeated
-    before = max((each for each in span.instance.epochs if each < span.since), default=None)
-    last = None if before is None else span.instance.emitted(before)
-    for epoch in sorted(each for each in span.instance.epochs if span.since <= each <= span.upto):
-        known = recorded(span.instance, epoch)
+    before = max((each for each in instance.epochs if each < span.since), default=None)
+    last = None if before is None else instance.emitted(before)
+    for epoch in sorted(each for each in instance.epochs if span.since <= each <= span.upto):
+        known = None if through_state else recorded_whole(instance, epoch)
         if known is None:
             begun = epoch if begun is None else begun
         else:
             if begun is not None:
-                yield from _repeated(edges, Span(span.instance, begun, epoch_before(epoch)))
+                yield from _repeated(query, Span(instance, begun, epoch_before(epoch)), through_state)
                 begun = None
             if last is not None and last != known.before:
                 why = f"rows were made between epochs {before} and {epoch} that are not in the archive"
                 raise _lacking(span, epoch, why)
-            for one in known.derivations():
-                edges.add(one)
+            edges.add(known.derivations())
             yield from edges.taken()
-        before, last = epoch, span.instance.emitted(epoch) if known is None else known.last
+        before, last = epoch, instance.emitted(epoch) if known is None else known.last
     if begun is not None:
-        yield from _repeated(edges, Span(span.instance, begun, span.upto))
+        yield from _repeated(query, Span(instance, begun, span.upto), through_state)
 
 
-def _repeated(edges: _Edges, span: Span) -> Iterator[pa.RecordBatch]:
-    """Of epochs that nothing was recorded of."""
+def _repeated(query: ArchivedQuery, span: Span, through_state: bool) -> Iterator[pa.RecordBatch]:
+    """Of one instance, epoch by epoch. Where rows are of what was kept before the repetition began, it begins farther
+    back, as far as the archive goes."""
+    farther = [each for each in span.instance.starts_before(span.since) if each < span.since]
+    starts = [span.since, *farther]
+    rest, at, is_last = span, 0, len(starts) == 1
+    while rest.since <= rest.upto:
+        try:
+            for epoch, edges in _edges_from(query, rest, starts[at], through_state):
+                if edges.lacks and not is_last:
+                    at, is_last = at + 1, at + 2 == len(starts)
+                    break
+                yield from edges.taken()
+                rest = replace(rest, since=epoch_after(epoch))
+            else:
+                return
+        except _CannotBegin as error:
+            if at == 0:
+                raise error.why from None
+            at, is_last = at - 1, True
 
-    def tells(epoch: Epoch, call: TracedCall) -> None:
-        if call.outputs:
-            edges.add(derivation(span.instance, epoch, call))
 
-    watcher = CallWatcher(tells, span.since)
+class _CannotBegin(Exception):
+    """Not so far back."""
+
+    def __init__(self, why: StateError) -> None:
+        super().__init__()
+        self.why = why
+
+
+def _edges_from(
+    query: ArchivedQuery, span: Span, start: Epoch, through_state: bool
+) -> Iterator[tuple[Epoch, _Edges]]:
+    """Of the epochs of the span, in a repetition that begins before an epoch which may be an earlier one. Raises
+    _CannotBegin where it does not come to the span."""
+    edges = _Edges(query, span.instance)
+    watcher = CallWatcher(
+        span.instance, lambda _, made: edges.add(made), span.since, InputSets(through_state=through_state)
+    )
     with desk_for(span.instance, watcher) as desk:
-        for found in span.instance.repeated(span.upto, desk, since=span.since, begins=watcher.begins):
-            if isinstance(found, Lacking):
-                raise _lacking(span, watcher.epoch, found.why)
-            yield from edges.taken()
+        has_come = False
+        try:
+            for found in span.instance.repeated(span.upto, desk, since=start, begins=watcher.begins):
+                if isinstance(found, Lacking):
+                    why = _lacking(span, watcher.epoch, found.why)
+                    raise why if has_come else _CannotBegin(why)
+                if found.epoch >= span.since:
+                    has_come = True
+                    yield found.epoch, edges
+        except DivergenceError as error:
+            if has_come or start == span.since:
+                raise
+            raise _CannotBegin(StateError(str(error))) from error
 
 
 def _lacking(span: Span, epoch: Epoch, why: str) -> StateError:
@@ -266,19 +326,24 @@ class _Edges:
         # By call: what sort it is, its first row, how many rows and records it has; and of those of all calls.
         self._form, self._first, self._rows, self._records = (array("q") for _ in range(4))
         self._given_as, self._channels, self._positions = (array("q") for _ in range(3))
+        self._kept: dict[int, Derivation] = {}  # of the calls whose rows are of what state had kept
+        self.lacks = False  # which records these are is not known of some
 
-    def add(self, call: Derivation) -> None:
-        self._epoch = call.epoch
-        if call.form not in self._forms:
-            self._forms.append(call.form)
-        self._form.append(self._forms.index(call.form))
-        self._first.append(call.first)
-        self._rows.append(call.count)
-        self._given_as.extend(call.given_as)
-        inputs = call.inputs or ((_NONE, _NONE),)
-        self._records.append(len(inputs))
-        self._channels.extend(channel for channel, _ in inputs)
-        self._positions.extend(position for _, position in inputs)
+    def add(self, made: Iterable[Derivation]) -> None:
+        for one in made:
+            if one.form not in self._forms:
+                self._forms.append(one.form)
+            self._epoch = one.epoch
+            if one.kept or one.kept_before is not None:
+                self._kept[len(self._first)] = one
+            self._form.append(self._forms.index(one.form))
+            self._first.append(one.first)
+            self._rows.append(one.count)
+            self._given_as.extend(one.given_as)
+            self._records.append(len(one.inputs))
+            self._channels.extend(record.channel for record in one.inputs)
+            self._positions.extend(record.position for record in one.inputs)
+            self.lacks = self.lacks or one.kept_before is not None
 
     def taken(self) -> Iterator[pa.RecordBatch]:
         """What there is, as Spark is given it."""
@@ -287,16 +352,16 @@ class _Edges:
             columns = [
                 pa.array(column, kind) for column, kind in zip(zip(*held, strict=True), _TYPES, strict=True)
             ]
-            yield pa.RecordBatch.from_arrays(columns, names=[*_ROW, *_INPUT])
+            yield pa.RecordBatch.from_arrays(columns, names=[*_COLUMNS])
         self._clear()
 
     def _lines(self) -> Iterator[tuple[Any, ...]]:
         origin, operator = self._instance.origin, self._instance.operator
         row_at = record_at = 0
-        for form, first, rows, records in zip(
-            self._form, self._first, self._rows, self._records, strict=True
+        for number, (form, first, rows, records) in enumerate(
+            zip(self._form, self._first, self._rows, self._records, strict=True)
         ):
-            inputs = [self._input(at) for at in range(record_at, record_at + records)]
+            inputs = [*self._inputs(number, record_at, record_at + records)]
             for at in range(rows):
                 row = str(RowId(origin, OutputNumber(first + at)))
                 own = str(RowId(origin, OutputNumber(first + self._given_as[row_at + at])))
@@ -305,12 +370,25 @@ class _Edges:
                     yield *head, *each
             row_at, record_at = row_at + rows, record_at + records
 
-    def _input(self, at: int) -> tuple[str | None, str | None, str | None, int | None]:
-        channel, position = self._channels[at], self._positions[at]
-        if channel == _NONE:
-            return None, None, None, None
-        record = RowId.of(RecordId(channel, position))
-        sender = self._query.instance(record.origin)
+    def _inputs(self, call: int, begin: int, end: int) -> Iterator[tuple[Any, ...]]:
+        """What a line has of each record that the rows of a call are of; one line without a record, if there is none,
+        or where more was kept of which it is not known."""
+        kept = self._kept.get(call)
+        if kept is None:
+            for at in range(begin, end):
+                yield *self._input(RecordId(self._channels[at], self._positions[at])), True, None
+        else:
+            for record in kept.exactly_of():
+                yield *self._input(record), True, None
+            for record in kept.at_most_of():
+                yield *self._input(record), False, None
+        before = None if kept is None else kept.kept_before
+        if before is not None or (begin == end and (kept is None or not any(map(len, kept.kept)))):
+            yield None, None, None, None, True, before
+
+    def _input(self, record: RecordId) -> tuple[str | None, str | None, str | None, int | None]:
+        row = RowId.of(record)
+        sender = self._query.instance(row.origin)
         if sender is not None:
-            return str(record), sender.operator, None, None
-        return str(record), None, self._query.source(record.origin), position
+            return str(row), sender.operator, None, None
+        return str(row), None, self._query.source(row.origin), record.position

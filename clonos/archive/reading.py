@@ -26,7 +26,16 @@ from clonos.protocol.archive.episode import Episode, Lacking, put_together
 from clonos.protocol.archive.erasure import serves_upto
 from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import LOG_BEGIN, NO_EPOCH, Epoch, LogOffset, NodeId, Origin, OutputNumber
+from clonos.protocol.ids import (
+    LOG_BEGIN,
+    NO_EPOCH,
+    Epoch,
+    LogOffset,
+    NodeId,
+    Origin,
+    OutputNumber,
+    epoch_before,
+)
 from clonos.protocol.line.snapshot_name import SnapshotName
 from clonos.protocol.topology import Node, NodeKind, Topology
 from clonos.spark.checkpoint import Checkpoint, checkpoint_at
@@ -60,6 +69,7 @@ class ArchivedInstance:
     archive: Archive
     segments: dict[SegmentName, int]  # their bytes
     states: SnapshotStore
+    form: str  # which of the API's methods made the operator; "" where that is not known
     _programs: dict[str, NodeSpec] = field(default_factory=dict)
     _codes: dict[str, str] = field(default_factory=dict)  # of programs, as their functions are today
     _known: tuple[Epoch, Episode | Lacking] | None = None
@@ -257,6 +267,19 @@ class ArchivedInstance:
             return None
         return min((each for each in self.epochs if behind < each <= upto), default=None)
 
+    def starts_before(self, epoch: Epoch) -> list[Epoch]:
+        """With which epochs a repetition can begin, so that what was kept before this one is known: each about twice as
+        far back as the one before it, the first one that can be repeated at last."""
+        found = [epoch] if any(not name.final and name.epoch == epoch for name in self.state_names) else []
+        behind = [
+            each for each in sorted(self.epochs) if epoch_before(each) in self.state_epochs and each < epoch
+        ]
+        back = 1
+        while back < len(behind):
+            found.append(behind[-back])
+            back *= 2
+        return [*found, self.first] if self.first < epoch else found
+
     def processes(self, epoch: Epoch) -> list[dict[str, int]]:
         """Which have run the epoch: of which start of the query, which task attempt, and how many were lost in it
         before each."""
@@ -268,11 +291,14 @@ class ArchivedInstance:
 
     def version(self, epoch: Epoch) -> str:
         """Of the function, in an epoch that has been repeated."""
+        return self._program_of(epoch).versions.at(epoch)
+
+    def _program_of(self, epoch: Epoch) -> NodeSpec:
         episode = self.episode(epoch)
         assert isinstance(episode, Episode)
         node = self.program(episode.program)
         assert isinstance(node, NodeSpec)
-        return node.versions.at(epoch)
+        return node
 
     def repeated(
         self,
@@ -306,12 +332,15 @@ class ArchivedInstance:
         epoch: Epoch,
         desk: Desk,
         *,
+        since: Epoch | None = None,
         begins: Callable[[Epoch, NodeSpec], None] = lambda epoch, node: None,
     ) -> Lacking | None:
         """At the desk, up to where its watcher says that what it looks for is made (RowIsMade): the row `number` of an
-        epoch, or rows behind it. Why the epoch cannot be repeated, if it cannot. Raises DivergenceError."""
+        epoch, or rows behind it. It begins as near as it can, or before the epoch `since`. Why the epoch cannot be
+        repeated, if it cannot. Raises DivergenceError."""
+        inside = number if since is None else None
         try:
-            for each in self.repeated(epoch, desk, number=number, begins=begins):
+            for each in self.repeated(epoch, desk, since=since, number=inside, begins=begins):
                 if isinstance(each, Lacking):
                     return each
         except RowIsMade:
@@ -427,14 +456,16 @@ class ArchivedQuery:
     def instances_of(self, node: NodeId) -> list[ArchivedInstance]:
         """Of one operator."""
         found = self.program.node(node)
-        return [self._instance(found.name, Origin.of(node, number)) for number in range(found.parallelism)]
+        return [self._instance(found, Origin.of(node, number)) for number in range(found.parallelism)]
 
-    def _instance(self, operator: str, origin: Origin) -> ArchivedInstance:
+    def _instance(self, node: Node, origin: Origin) -> ArchivedInstance:
         """As it was when it was asked for first."""
         if origin not in self._instances:
             states = self.archive.states(origin)
             names = self.archive.names(origin)
-            self._instances[origin] = ArchivedInstance(operator, origin, self.archive, names, states)
+            self._instances[origin] = ArchivedInstance(
+                node.name, origin, self.archive, names, states, node.form or ""
+            )
         return self._instances[origin]
 
     def instance(self, origin: Origin) -> ArchivedInstance | None:
@@ -445,7 +476,7 @@ class ArchivedQuery:
                 and node.number == origin.node
                 and origin.instance < node.parallelism
             ):
-                return self._instance(node.name, origin)
+                return self._instance(node, origin)
         return None
 
     def place_of(self, origin: Origin, number: OutputNumber) -> tuple[ArchivedInstance, Epoch]:

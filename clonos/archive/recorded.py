@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from clonos.archive.input_watch import keeps_entries
 from clonos.archive.reading import ArchivedInstance
 from clonos.errors import LogCorrupt
 from clonos.protocol.archive.episode import Episode
@@ -23,11 +24,31 @@ def recorded(instance: ArchivedInstance, epoch: Epoch) -> RecordedEpoch | None:
         return None
 
 
+def recorded_whole(instance: ArchivedInstance, epoch: Epoch) -> RecordedEpoch | None:
+    """The same, where rows are of nothing but what the calls were given that gave them: not of what the operator had
+    kept, nor of what a timer was set for."""
+    if keeps_entries(instance.form):
+        return None
+    found = recorded(instance, epoch)
+    return found if found is not None and found.is_of_records else None
+
+
+def recorded_from(instance: ArchivedInstance, epoch: Epoch) -> list[RecordedEpoch] | None:
+    """Of all epochs from this one on that have ended; None where one is not whole: what becomes of a record of the
+    epoch may show in any of them, by a timer."""
+    found: list[RecordedEpoch] = []
+    for each in sorted(each for each in instance.epochs if each >= epoch and instance.has_ended(each)):
+        if (known := recorded_whole(instance, each)) is None:
+            return None
+        found.append(known)
+    return found or None
+
+
 def first_known(instance: ArchivedInstance) -> Epoch:
     """The first epoch of which lineage can be had: those before the first that can be repeated were recorded."""
     first = instance.first
     for epoch in sorted((each for each in instance.epochs if each < first), reverse=True):
-        if recorded(instance, epoch) is None:
+        if recorded_whole(instance, epoch) is None:
             break
         first = epoch
     return first

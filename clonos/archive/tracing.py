@@ -15,7 +15,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from clonos.archive.input_watch import InputWatch
 from clonos.archive.question import identity_of, said
+from clonos.protocol.archive.input_sets import InputSets, MadeOf
 from clonos.protocol.engine.given_rows import GivenRows
 from clonos.protocol.engine.services import CausalServices, OutcomeCodec
 from clonos.protocol.engine.task_scheduler import CallPort, CallRequest, Ended
@@ -62,6 +64,7 @@ class TracedCall:
     outputs: list[Row] = field(default_factory=list)
     forms: bytes = b""  # how many of these are forms of one row each (`given_rows`); empty: each is itself
     watermark: int | None = None
+    made_of: list[MadeOf] = field(default_factory=list)  # of its rows, where input sets are kept
 
     @property
     def last(self) -> int:
@@ -89,6 +92,7 @@ class Watcher(ABC):
     keeps_rows = True  # calls have what their input records said
     speaks = False  # the standard output is for the function, too
     is_on = False
+    input_sets: InputSets | None = None  # says of which records rows are; it is on, then, from the beginning
 
     def __init__(self) -> None:
         self.call: TracedCall | None = None  # that is under way
@@ -154,6 +158,7 @@ class TracedOperator:
         self._operator = operator
         self._tracer = tracer
         self._services: CausalServices
+        self._input = None if tracer.input_sets is None else InputWatch(tracer.input_sets, operator)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._operator, name)
@@ -182,6 +187,8 @@ class TracedOperator:
             # The function may change what it is given.
             kept = copy.deepcopy(row) if self._tracer.keeps_rows else ()
             call.inputs.append(InputRecord(place.channel, place.position, kept))
+        if self._input is not None:
+            self._input.records(call, keys)
         return self._ended(call, lambda: self._operator.bundle(keys, rows))
 
     def timers(self, due: list[tuple[int, bytes, str]], event: bool) -> list[Row]:
@@ -196,6 +203,8 @@ class TracedOperator:
                 continue
             call = self._begin("timer", [unpack(data)])
             call.timers = [(moment, name, event)]
+            if self._input is not None:
+                self._input.timer((*one, event))
             produced += self._ended(call, lambda one=one: self._operator.timers([one], event))  # type: ignore[misc]
         return produced
 
@@ -203,7 +212,10 @@ class TracedOperator:
         if not self._tracer.is_on:
             made: list[Row] = self._operator.gathered()
             return made
-        return self._ended(self._begin("end of the epoch", []), self._operator.gathered)
+        call = self._begin("end of the epoch", [])
+        if self._input is not None:
+            self._input.end_of_epoch()
+        return self._ended(call, self._operator.gathered)
 
     def _begin(self, form: str, keys: list[Row]) -> TracedCall:
         call = self._tracer.begin(form)
@@ -218,6 +230,8 @@ class TracedOperator:
         given.forget()
         outputs = self._tracer.runs(call, self._operator, run)
         call.forms = given.forms
+        if self._input is not None:
+            call.made_of = self._input.ended(len(outputs))
         call.after = self._kept(call.keys)
         self._tracer.end(call, outputs)
         return outputs
@@ -319,11 +333,15 @@ class TracedTimers(TimerQueue):
 
     def set(self, due: int, key: bytes, name: str = "") -> None:
         super().set(due, key, name)
+        if (sets := self.tracer.input_sets) is not None:
+            sets.timer_set((due, key, name, self.event))
         self.tracer.note("timer", f"{name!r} is set", due, (True, (due, key, name), self.event))
 
     def cancel(self, due: int, key: bytes, name: str = "") -> None:
         super().cancel(due, key, name)
         self.tracer.cancelled.add(((due, key, name), self.event))
+        if (sets := self.tracer.input_sets) is not None:
+            sets.timer_cancelled((due, key, name, self.event))
         self.tracer.note("timer", f"{name!r} is cancelled", due, (False, (due, key, name), self.event))
 
 
@@ -336,5 +354,6 @@ def traced_services(tracer: Watcher, state: KeyedState, outcomes: OutcomeCodec) 
     )
     event_timers.event = True
     services.given_rows = GivenRows()
+    services.input_sets = tracer.input_sets
     services.tracer = stream.tracer = timers.tracer = event_timers.tracer = tracer
     return services

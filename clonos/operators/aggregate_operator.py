@@ -56,10 +56,14 @@ class AggregateOperator:
                 self._services.state.put(pack(key), {_WHAT: self._digest, "kept": kept})
         except EvaluationError as error:
             raise self._failed(error, row_index(left, len(rows))) from error
+        results: list[Row] = []
         if self.per_epoch:
             self._changed.update(dict.fromkeys(loaded))
-            return []
-        return self._results(loaded.items())
+        else:
+            results = self._results(loaded.items())
+        if (sets := self._services.input_sets) is not None:
+            sets.adds_each([(pack(key), _WHAT) for key in keys])
+        return results
 
     def gathered(self) -> list[Row]:
         changed, self._changed = self._changed, {}
@@ -85,6 +89,8 @@ class AggregateOperator:
 
     def _load(self, key: Row) -> list[Kept]:
         found = self._services.state.get(pack(key))
+        if (sets := self._services.input_sets) is not None:
+            sets.holds((pack(key), _WHAT), 0 if found is None else 1)
         if found is None:
             return [*self._fold.nothing]
         if found.get(_WHAT) != self._digest:
@@ -97,8 +103,15 @@ class AggregateOperator:
         return kept
 
     def _results(self, changed: Iterable[tuple[Row, list[Kept]]]) -> list[Row]:
+        made: list[Row] = []
+        if (sets := self._services.input_sets) is not None:
+            sets.rows_go_to(made)
         try:
-            return [self._fold.row(key, kept) for key, kept in changed]
+            for key, kept in changed:
+                if sets is not None:
+                    sets.rows_are_of((pack(key), _WHAT), key=pack(key))
+                made.append(self._fold.row(key, kept))
+            return made
         except EvaluationError as error:
             raise self._failed(error, None) from error
 

@@ -43,11 +43,18 @@ class Batches:
     def on_time(self, keys: list[_Row], rows: list[_Row], services: Services) -> Iterable[tuple[_Row, _Row]]:
         """The pairs that are not late, in their order. Without an event time none is late."""
         pairs, watermark = zip(keys, rows, strict=True), services.epoch_watermark
-        if self._column < 0 or watermark is None:
+        late: list[int] = []
+        if self._column >= 0 and watermark is not None:
+            late = [at for at, row in enumerate(rows) if self._late(row[self._column], watermark)]
+            services.drop_late(len(late))
+        if (sets := services.input_sets) is not None:
+            sets.passes_over(late)
+            if self.per_epoch:
+                sets.gathers()
+        if not late:
             return pairs
-        on_time = [(key, row) for key, row in pairs if not self._late(row[self._column], watermark)]
-        services.drop_late(len(rows) - len(on_time))
-        return on_time
+        passed_over = frozenset(late)
+        return [pair for at, pair in enumerate(pairs) if at not in passed_over]
 
     def take(self, pairs: Iterable[tuple[_Row, _Row]]) -> Groups:
         """By key, in the order in which keys first appear: what to process now. What is gathered is not."""

@@ -104,11 +104,11 @@ class WithDerivedOutputs:
 
     def _split(self, rows: list[Row]) -> list[Row]:
         outputs = list(map(output_of, rows)) if len(self._of) > 1 else [MAIN] * len(rows)
-        noted = self._services.given_rows
+        asks = self._services.given_rows is not None or self._services.input_sets is not None
         if outputs.count(outputs[0]) == len(outputs):
             columns = [make(rows) for make in self._of[outputs[0]]]
-            if noted is not None:
-                noted.derive(_forms(columns, len(rows)))
+            if asks:
+                self._tell(_forms(columns, len(rows)))
             if len(columns) == 1:
                 return [row for row in columns[0] if row is not None]
             return [row for group in zip(*columns, strict=True) for row in group if row is not None]
@@ -119,12 +119,19 @@ class WithDerivedOutputs:
             own = [rows[at] for at in places]
             made = [make(own) for make in self._of[output]]
             groups[output] = iter(zip(*made, strict=True)) if made else iter([()] * len(own))
-            if noted is not None:
+            if asks:
                 for at, count in zip(places, _forms(made, len(own)), strict=True):
                     forms[at] = count
-        if noted is not None:
-            noted.derive(bytes(forms))
+        if asks:
+            self._tell(bytes(forms))
         return [row for output in outputs for row in next(groups[output]) if row is not None]
+
+    def _tell(self, forms: bytes) -> None:
+        """How many rows each row that the function gave has become."""
+        if (sets := self._services.input_sets) is not None:
+            sets.becomes([*forms])
+        if (noted := self._services.given_rows) is not None:
+            noted.derive(forms)
 
 
 def _forms(columns: list[Made], count: int) -> bytes:

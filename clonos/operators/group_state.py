@@ -269,10 +269,14 @@ class GroupStateOperator:
         made: list[tuple[Any, ...]] = []
         if not groups:
             return made
+        if (sets := self._services.input_sets) is not None:
+            sets.rows_go_to(made)
         before = self._ctx.begin()
         try:
             for key, frame in zip(groups, self._frames.split(list(groups.values()))):
                 data = pack(key)
+                if sets is not None:
+                    sets.rows_are_of_key(data)
                 self._call(key, data, self._kept(key, data), iter((frame,)), False, made)
         except RAISED as error:
             at = keys.index(self._ctx.key) if self._ctx.key in keys else None

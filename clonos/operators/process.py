@@ -81,7 +81,7 @@ class ProcessOperator:
     def bundle(self, keys: list[tuple[Any, ...]], rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
         ctx, fn = self._ctx, self._fn
         plain, taken = self._outputs.plain, self._outputs.taken
-        made = self._side_outputs.begin()
+        made = self._begin_rows()
         append = made.append
         tell = rows_told(self._services)
         result: Any = None
@@ -123,7 +123,7 @@ class ProcessOperator:
             if due:
                 raise QueryDefinitionError(f"{self._name!r} set a timer, but declares no on_timer=")
             return []
-        made = self._side_outputs.begin()
+        made = self._begin_rows()
         tell = rows_told(self._services)
         result: Any = None
         before = ctx.begin()
@@ -143,6 +143,13 @@ class ProcessOperator:
             ctx.key = None
         ctx.keep()
         return self._side_outputs.settle(made, self._outputs)
+
+    def _begin_rows(self) -> list[tuple[Any, ...]]:
+        """Where the rows of a call go."""
+        made = self._side_outputs.begin()
+        if (sets := self._services.input_sets) is not None:
+            sets.rows_go_to(made)
+        return made
 
     def gathered(self) -> list[tuple[Any, ...]]:
         return []

@@ -17,6 +17,8 @@ from clonos.operators.plain_values import plain
 from clonos.operators.process import Timer
 from clonos.operators.rows import instant, zone_of
 from clonos.protocol.event_time import ended_by, is_late
+from clonos.protocol.operator import Entry, InputSetPort
+from clonos.values.key_codec import pack
 
 EXPIRE: Final = "expire"
 """The name of the timers."""
@@ -67,9 +69,16 @@ class StreamJoin:
                 self._keep(name, left, ctx)
             if left:
                 ctx.timer(at=min(self._due(each[0]) for each in left), name=EXPIRE, event=True)
+            sets = _InputSets.of(name, rows, ctx)
             if name == _LEFT and self._outer:
                 gone = (each for each in rows if self._due(each[0]) <= reached)
-                yield from (key + each[1] + self._no_values for each in gone if each[2] == _ALONE)
+                for each in gone:
+                    if each[2] == _ALONE:
+                        if sets is not None:
+                            sets.row_is_of(each)
+                        yield key + each[1] + self._no_values
+            if sets is not None and len(left) < len(rows):
+                sets.leaves(left)
 
     def _due(self, moment: int) -> int:
         return ended_by(moment + self._within)
@@ -93,9 +102,15 @@ class StreamJoin:
             each[2] = _MET
         if met:
             self._keep(other, others, ctx)
-        self._keep(name, [*self._kept(name, ctx), [moment, values, _MET if met else _ALONE]], ctx)
+        own = self._kept(name, ctx)
+        if (sets := _InputSets.of(name, own, ctx)) is not None:
+            sets.adds()
+        self._keep(name, [*own, [moment, values, _MET if met else _ALONE]], ctx)
         ctx.timer(at=self._due(moment), name=EXPIRE, event=True)
+        sets = _InputSets.of(other, others, ctx)
         for each in met:
+            if sets is not None:
+                sets.row_is_of(each)
             yield key + values + each[1] if name == _LEFT else key + each[1] + values
 
     def _kept(self, name: str, ctx: Any) -> list[Kept]:
@@ -117,6 +132,30 @@ class StreamJoin:
             ctx.state.pop(name, None)
             if not ctx.state.keys() - {_COLUMNS}:
                 ctx.state.clear()
+
+
+class _InputSets:
+    """Of one side's rows under the key in hand, where it is to be found out of which records output rows are."""
+
+    def __init__(self, port: InputSetPort, entry: Entry, rows: list[Kept]) -> None:
+        self._port = port
+        self._entry = entry
+        self._at = {id(each): at for at, each in enumerate(rows)}
+        port.holds(entry, len(rows))
+
+    @classmethod
+    def of(cls, name: str, rows: list[Kept], ctx: Any) -> _InputSets | None:
+        port = ctx._services.input_sets
+        return None if port is None else cls(port, (pack(ctx.key), name), rows)
+
+    def adds(self) -> None:
+        self._port.adds(self._entry)
+
+    def row_is_of(self, each: Kept) -> None:
+        self._port.rows_are_of(self._entry, self._at[id(each)])
+
+    def leaves(self, left: list[Kept]) -> None:
+        self._port.leaves(self._entry, [self._at[id(each)] for each in left])
 
 
 def _rearranged(values: tuple[Any, ...], before: Sequence[str], now: Columns) -> tuple[Any, ...]:

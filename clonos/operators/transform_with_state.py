@@ -313,11 +313,15 @@ class TransformWithStateOperator:
             return []
         inputs = map(iter, self._input.calls(list(groups.values())))
         made: list[Any] = []
+        if (sets := self._services.input_sets) is not None:
+            sets.rows_go_to(made)
         values = TimerValues(self._services, self._mode)
         before = self._ctx.begin()
         try:
             for key, given in zip(groups, inputs):
                 self._switch(key, pack(key))
+                if sets is not None:
+                    sets.rows_are_of_key(pack(key))
                 self._take(self._processor.handleInputRows(self._key_of(key), given, values), made)
         except RAISED as error:
             at = keys.index(self._ctx.key) if self._ctx.key in keys else None

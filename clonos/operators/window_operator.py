@@ -17,7 +17,7 @@ from clonos.operators.window_contents import Contents, Key
 from clonos.operators.window_context import WindowContext
 from clonos.operators.windows import SessionWindows, Window, Windows
 from clonos.protocol.event_time import ended_by, is_late
-from clonos.protocol.operator import Services
+from clonos.protocol.operator import Entry, Services
 from clonos.values.grouping_keys import key_of
 from clonos.values.key_codec import pack
 
@@ -104,9 +104,11 @@ class WindowOperator(ProcessOperator):
         spans = [span for span in spans if not is_late(self._times.instant(span[1]), watermark)]
         for span in spans:
             index = ctx.state_under(_index(key))
-            window = (self._session if self._merges else self._window)(*span, index, ctx)
+            window = (self._session if self._merges else self._window)(*span, key, index, ctx)
             own = row if self._copy is None or len(spans) == 1 else self._copy(row)
             window[_KEPT] = self._contents.add(key, window[_NUMBER], window[_KEPT], own, ctx)
+            if (sets := self._services.input_sets) is not None:
+                sets.adds(_entry(key, window))
         if not spans and self._late is not None:
             ctx.side_output(self._late, row)
         elif not spans:
@@ -116,24 +118,26 @@ class WindowOperator(ProcessOperator):
     def _merges(self) -> bool:
         return isinstance(self._windows, SessionWindows)
 
-    def _window(self, start: int, end: int, index: Index, ctx: WindowContext) -> Open:
+    def _window(self, start: int, end: int, key: Key, index: Index, ctx: WindowContext) -> Open:
         known: list[Open] = index.get(_OPEN, [])
         for window in known:
             if window[0] == start and window[1] == end and not window[_IS_SESSION]:
                 return window
-        return self._begin(start, end, index, ctx)
+        return self._begin(start, end, key, index, ctx)
 
-    def _session(self, start: int, end: int, index: Index, ctx: WindowContext) -> Open:
+    def _session(self, start: int, end: int, key: Key, index: Index, ctx: WindowContext) -> Open:
         """All sessions that the row touches are one from now on. Windows that an older version had are none."""
         known: list[Open] = index.get(_OPEN, [])
         sessions = [each for each in known if each[_IS_SESSION]]
         touched = sorted((each for each in sessions if each[0] <= end and start <= each[1]), key=_time)
         if not touched:
-            return self._begin(start, end, index, ctx)
+            return self._begin(start, end, key, index, ctx)
         ends = {each[1] for each in touched}
         session, *others = touched
         for other in others:
             session[_KEPT] = self._contents.merge(session[_KEPT], other[_KEPT])
+            if (sets := self._services.input_sets) is not None:
+                sets.merges(_entry(key, session), _entry(key, other))
             known[:] = [each for each in known if each is not other]
         session[0], session[1] = min(session[0], start), max(end, *ends)
         awaited = {self._due(each[1]) for each in known}
@@ -142,10 +146,12 @@ class WindowOperator(ProcessOperator):
         ctx.await_end(self._due(session[1]), _ENDS)
         return session
 
-    def _begin(self, start: int, end: int, index: Index, ctx: WindowContext) -> Open:
+    def _begin(self, start: int, end: int, key: Key, index: Index, ctx: WindowContext) -> Open:
         number = index[_NEXT] = index.get(_NEXT, 0) + 1
         window: Open = [start, end, None, number, self._merges]
         index.setdefault(_OPEN, []).append(window)
+        if (sets := self._services.input_sets) is not None:
+            sets.holds(_entry(key, window), 0)
         ctx.await_end(self._due(end), _ENDS)
         return window
 
@@ -165,13 +171,22 @@ class WindowOperator(ProcessOperator):
             index.clear()
         for each in sorted((each for each in known if self._due(each[1]) <= timer.due_us), key=_time):
             window = Window(self._times.shown(each[0]), self._times.shown(each[1]))
+            if (sets := self._services.input_sets) is not None:
+                sets.rows_are_of(_entry(key, each))
             rows = self._contents.finish(key, window, each[_KEPT], ctx)
             if rows is not None:
                 yield from rows
+            if sets is not None:
+                sets.leaves(_entry(key, each), ())
 
 
 def _time(window: Open) -> tuple[int, int]:
     return window[0], window[1]
+
+
+def _entry(key: Key, window: Open) -> Entry:
+    """As `InputSetPort` is told of it."""
+    return pack(_index(key)), window[_NUMBER]
 
 
 def _index(key: Key) -> Key:

@@ -12,9 +12,9 @@ the order of the operator's output schema. State keys and timer keys are opaque 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from clonos.errors import Where
 
@@ -58,6 +58,60 @@ class TimerPort(Protocol):
     def next_due(self) -> int | None: ...
 
 
+Entry: TypeAlias = tuple[bytes, str | int]
+"""Something that an operator keeps: the key of state under which it is, and which it is there."""
+
+
+class InputSetPort(Protocol):
+    """An operator tells it what it does with records in the entries of its state, so that it is known of which its rows
+    are (`clonos.protocol.archive.input_set`). It is there only where a past epoch is repeated to find that out."""
+
+    def rows_go_to(self, made: Sequence[Any]) -> None:
+        """The rows of the call are added to this list."""
+        ...
+
+    def becomes(self, forms: list[int]) -> None:
+        """How many rows expressions behind the operator have left of each row of the call."""
+        ...
+
+    def holds(self, entry: Entry, elements: int) -> None:
+        """So many elements an entry has now. It is said before anything else of one."""
+        ...
+
+    def adds(self, entry: Entry) -> None:
+        """The record in hand is one more element of an entry."""
+        ...
+
+    def adds_each(self, entries: Sequence[Entry]) -> None:
+        """Each record of the bundle in hand is one more element of the entry at its place."""
+        ...
+
+    def leaves(self, entry: Entry, elements: Sequence[int]) -> None:
+        """Only these elements of an entry are kept any longer."""
+        ...
+
+    def merges(self, entry: Entry, other: Entry) -> None:
+        """An entry has the elements of another one, too, which is gone."""
+        ...
+
+    def rows_are_of(self, entry: Entry, element: int | None = None, *, key: bytes | None = None) -> None:
+        """The rows that follow are of what an entry has, or of one of its elements; and of the records of the call, or
+        those of a key."""
+        ...
+
+    def rows_are_of_key(self, key: bytes) -> None:
+        """The rows that follow are of the records of a key alone."""
+        ...
+
+    def gathers(self) -> None:
+        """The records of the call wait for the end of the epoch."""
+        ...
+
+    def passes_over(self, records: Iterable[int]) -> None:
+        """Nothing comes of these records of the call."""
+        ...
+
+
 class Randomness(Protocol):
     """The part of `random.Random` that the core relies on; the runtime gives a real `random.Random`."""
 
@@ -88,6 +142,11 @@ class Services(Protocol):
     @property
     def given_rows(self) -> GivenRows | None:
         """What is told of how many rows each call of the function gives; None where nothing asks."""
+        ...
+
+    @property
+    def input_sets(self) -> InputSetPort | None:
+        """None but where it is to be found out of which records rows are."""
         ...
 
     @property

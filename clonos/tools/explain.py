@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _lacks(said: dict[str, Any]) -> bool:
     made = (one["made_by"] for one in said.get("inputs", ()) if "made_by" in one)
-    return "lacking" in said or any(map(_lacks, made))
+    return "lacking" in said or "kept_before" in said or any(map(_lacks, made))
 
 
 def lines(said: dict[str, Any]) -> Iterator[str]:
@@ -74,7 +74,8 @@ def _made(said: dict[str, Any]) -> Iterator[str]:
         yield f"  CANNOT BE HAD: {said['lacking']}"
         return
     yield f"  ran as   {'; '.join(map(_process, said['processes']))}"
-    how = {"record": "for one record", "bundle": f"for {len(said['inputs'])} records at once"}
+    at_once = sum(1 for each in said["inputs"] if not each.get("kept"))
+    how = {"record": "for one record", "bundle": f"for {at_once} records at once"}
     yield f"  called   {how.get(said['made_by_a'], 'at the ' + said['made_by_a'])}" + _fired(said)
     for timer in said.get("timers", ()):
         yield f"  timer    {timer['name']!r}, due at {timer['due']} in {timer['time']} time"
@@ -91,7 +92,10 @@ def _made(said: dict[str, Any]) -> Iterator[str]:
     for one in said["inputs"][:_SHOWN]:
         yield from _input(one)
     if (more := len(said["inputs"]) - _SHOWN) > 0:
-        yield f"  of       {more:,} more records, which the call was given with these"
+        which = "that were kept" if said["inputs"][-1].get("kept") else "which the call was given with these"
+        yield f"  of       {more:,} more records, {which}"
+    if "kept_before" in said:
+        yield f"  kept     before epoch {said['kept_before']}, and not in the archive: more of what it is made of"
 
 
 def _fired(said: dict[str, Any]) -> str:
@@ -112,9 +116,10 @@ def _given(one: dict[str, Any]) -> str:
 
 
 def _input(one: dict[str, Any]) -> Iterator[str]:
+    of = "kept" if one.get("kept") else "of"
     if "source" in one:
-        yield f"  of       {columns(one['row'])}  from {one['source']}, position {one['position']}"
+        yield f"  {of:<8} {columns(one['row'])}  from {one['source']}, position {one['position']}"
         return
-    yield f"  of       row {one['id']}  {columns(one['row'])}"
+    yield f"  {of:<8} row {one['id']}  {columns(one['row'])}"
     if "made_by" in one:
         yield from (f"    {line}" for line in _made(one["made_by"]))

@@ -38,27 +38,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="OPERATOR",
         help="no further than the rows of this one; to the ends of the query unless said",
     )
+    parser.add_argument(
+        "--through-state",
+        action="store_true",
+        help="also over what functions keep in state: of all records that it may be made of, an upper bound",
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object a line, for each call")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print it."""
+    """Print it; 1 where something of it is not in the archive."""
     query = ArchivedQuery(arguments.checkpoint)
     start = RowId.parse(arguments.record, query.id)
     end = _end(query, arguments, start)
     query.load_programs()
     follow = forward if arguments.forward else backward
-    known = ArchivedDerivations(query)
-    nothing = True
+    known = ArchivedDerivations(query, through_state=arguments.through_state)
+    nothing, lacks = True, False
     for derivation in follow(query.program, known, [start.record], ends_at=lambda node: node == end):
-        nothing = False
+        nothing, lacks = False, lacks or derivation.kept_before is not None
         if arguments.json:
             print(json.dumps(document(query, derivation)), flush=True)
         else:
             print("\n".join(_lines(query, derivation)), flush=True)
     if nothing:
         print(f"{_said(query, start.record)}: no operator has made a row of it", file=sys.stderr)
-    return 0
+    return 1 if lacks else 0
 
 
 def _end(query: ArchivedQuery, arguments: argparse.Namespace, start: RowId) -> NodeId | None:
@@ -90,14 +95,19 @@ def _end(query: ArchivedQuery, arguments: argparse.Namespace, start: RowId) -> N
 
 def document(query: ArchivedQuery, derivation: Derivation) -> dict[str, Any]:
     """A derivation, with records by their ids; those of sources with where they are, too."""
-    return {
+    said = {
         "operator": query.program.node(derivation.origin.node).name,
         "instance": derivation.origin.instance,
         "epoch": derivation.epoch,
         "made_by_a": derivation.form,
         "rows": [str(RowId.of(row)) for row in derivation.rows()],
-        "of": [_input(query, record) for record in derivation.inputs],
+        "of": [_input(query, record) for record in derivation.exactly_of()],
     }
+    if at_most := derivation.at_most_of():
+        said["at_most_of"] = [_input(query, record) for record in at_most]
+    if derivation.kept_before is not None:
+        said["kept_before"] = derivation.kept_before
+    return said
 
 
 def _input(query: ArchivedQuery, record: RecordId) -> dict[str, Any]:
@@ -123,6 +133,9 @@ def _lines(query: ArchivedQuery, derivation: Derivation) -> Iterator[str]:
         derivation.form, f", at the {derivation.form}"
     )
     yield f"{name}[{derivation.origin.instance}] epoch {derivation.epoch}: {shown}{how}"
-    yield from (f"  of {_said(query, record)}" for record in derivation.inputs[:_SHOWN])
-    if len(derivation.inputs) > _SHOWN:
-        yield f"  of {len(derivation.inputs) - _SHOWN:,} more"
+    for of, records in (("of", derivation.exactly_of()), ("at most of", derivation.at_most_of())):
+        yield from (f"  {of} {_said(query, record)}" for record in records[:_SHOWN])
+        if len(records) > _SHOWN:
+            yield f"  {of} {len(records) - _SHOWN:,} more"
+    if derivation.kept_before is not None:
+        yield f"  of what was kept before epoch {derivation.kept_before}, which the archive does not have"

@@ -68,6 +68,7 @@ class FakeServices:
         self.random = Random(seed)
         self.watermark: int | None = None
         self.epoch_watermark: int | None = None
+        self.input_sets = None
         self.has_event_time = True
         self.time = START
         self.late = 0

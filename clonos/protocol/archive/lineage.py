@@ -1,16 +1,18 @@
 """Lineage of records: which records a row was made of, and which rows a record went into, across operators.
 
-An operator's part of it is its *derivations*: for each call of its function, the records that it was given and the rows
-that it gave. That is exact where the function is given one record at a time, and by call where it is given several.
-What a call found in its state, which earlier records of the key have left, is no part of it.
+An operator's part of it is its *derivations*: for each call of its function, the rows that it gave, the records that it
+was given, and those that state had kept of which the rows are made (`protocol.archive.input_sets`). That is exact
+where the function is given one record at a time, and by call where it is given several.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Protocol
 
+from clonos.protocol.archive.input_set import InputSet, Kept
 from clonos.protocol.ids import Epoch, NodeId, Origin, OutputNumber, RecordId, channel_origin
 from clonos.protocol.topology import NodeKind, Topology
 
@@ -18,7 +20,7 @@ from clonos.protocol.topology import NodeKind, Topology
 @dataclass(frozen=True, slots=True)
 class Derivation:
     """What one call gave: `count` rows of the instance `origin`, numbered from `first` on, of these records. A timer
-    and the end of an epoch are given none."""
+    and the end of an epoch are given none. Where rows of a call are made of other records each, it is several."""
 
     origin: Origin
     epoch: Epoch
@@ -29,6 +31,8 @@ class Derivation:
     given_as: tuple[
         int, ...
     ] = ()  # of each row, which one it is another form of (`given_as`); () where each is itself
+    kept: tuple[Kept, ...] = ()  # records that came before, of what state had kept of them
+    kept_before: Epoch | None = None  # what was kept before this epoch is part of it, and not known
 
     def other_forms(self, row: RecordId) -> Iterator[RecordId]:
         """What else of the call is the same row: as the function gave it, and behind expressions."""
@@ -37,6 +41,19 @@ class Derivation:
         return (
             RecordId(self.origin.channel, self.first + at) for at, form in enumerate(forms) if form == own
         )
+
+    def exactly_of(self) -> list[RecordId]:
+        """What each of the rows is made of, each record once: what the call was given, then what was kept."""
+        exact = (part for part in self.kept if not part.is_bound)
+        return [*dict.fromkeys(chain(self.inputs, *exact))]
+
+    def at_most_of(self) -> list[RecordId]:
+        """What they may be made of besides, over state that a user's function has kept. They are of nothing else."""
+        bounds = [part for part in self.kept if part.is_bound]
+        if not bounds:
+            return []
+        exact = frozenset(self.exactly_of())
+        return [record for record in dict.fromkeys(chain(*bounds)) if record not in exact]
 
     def rows(self) -> Iterator[RecordId]:
         """Those that it gave."""
@@ -50,7 +67,8 @@ class Derivations(Protocol):
         """The calls of an instance that gave these rows."""
 
     def of_records(self, node: NodeId, records: frozenset[RecordId]) -> Iterable[Derivation]:
-        """The calls of an operator's instances that were given these records, and gave rows."""
+        """The calls of an operator's instances that gave rows of these records. `kept` has of what state had kept only
+        these."""
 
 
 def backward(
@@ -72,6 +90,8 @@ def backward(
         for derivation in found.of_rows(origin, wanted):
             yield derivation
             pending.add(derivation.inputs)
+            for part in derivation.kept:
+                pending.add_kept(part)
 
 
 def forward(
@@ -126,6 +146,7 @@ class _Pending:
     def __init__(self, begun: Iterable[RecordId]) -> None:
         self._seen: set[RecordId] = set()
         self._by_origin: dict[Origin, set[RecordId]] = {}
+        self._reached: dict[InputSet, int] = {}  # rows of one that grows have their beginning in common
         self.add(begun)
 
     def __bool__(self) -> bool:
@@ -141,6 +162,12 @@ class _Pending:
             if record not in self._seen:
                 self._seen.add(record)
                 self._by_origin.setdefault(channel_origin(record.channel), set()).add(record)
+
+    def add_kept(self, part: Kept) -> None:
+        reached = self._reached.get(part.of, 0)
+        self.add(part.behind(reached) if part.begin <= reached else part)
+        if part.begin <= reached < part.end:
+            self._reached[part.of] = part.end
 
     def take(self, which: Callable[[Iterable[Origin]], Origin]) -> tuple[Origin, set[RecordId]]:
         """All of one instance: of one of the first or the last operator, since they are numbered from the sources."""

@@ -78,6 +78,12 @@ class RecordedEpoch:
     last: OutputNumber
     steps: Sequence[RecordedStep]
 
+    @property
+    def is_of_records(self) -> bool:
+        """Whether each row was given by a call for records: of what rows of timers are, is not recorded."""
+        calls = (runs for step in self.steps for runs in step.calls.runs)
+        return all(runs.form in (CallForm.RECORD, CallForm.BUNDLE) or not runs.given for runs in calls)
+
     def derivations(self) -> Iterator[Derivation]:
         for step in self.steps:
             yield from step.derivations()

@@ -16,6 +16,7 @@ from clonos.errors import Where
 from clonos.protocol.engine.epoch_counts import EpochCounts
 from clonos.protocol.engine.given_rows import GivenRows
 from clonos.protocol.engine.task_scheduler import CallPort, CallRequest, Ended
+from clonos.protocol.operator import InputSetPort
 from clonos.protocol.recovery.causal.determinant import Answer, CallNumber, Outcome
 from clonos.protocol.recovery.causal.recorder import StepRecorder
 
@@ -44,6 +45,7 @@ class CausalServices:
         self.random = random
         self.watermark: int | None = None
         self.epoch_watermark: int | None = None
+        self.input_sets: InputSetPort | None = None
         self.has_event_time = True  # the instance says whether any of its inputs has
         self.counts = EpochCounts()
         self.given_rows: GivenRows | None = None  # where it is asked how many rows each call gives
