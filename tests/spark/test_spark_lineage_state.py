@@ -153,18 +153,23 @@ def run(place: Place, mode: str) -> None:
     place.write([{"k": "end", "n": 1000 + at, "at": moment(LAST)} for at in range(2)], "orders", partitions=1)
     place.write([{"k": "end", "m": 2000, "later": moment(LAST)}], "payments", partitions=1)
 
+    awaited: dict[str, Any] = {}  # said if it does not come
+
     def has_ended() -> bool:
         rows = [row for row in place.rows() if row["k"] != "end"]
         every = set(range(len(ORDERS_FED)))
-        return (
-            {row["n"] for row in rows if row["by"] == "reminder" and row["m"] == -1} == every
-            and {number for row in rows if row["by"] == "window" for number in row["many"]} == every
-            and sum(row["n"] for row in rows if row["by"] == "session") == len(every)
-            and {row["n"] for row in rows if row["by"] == "pair"}
-            == {number for number in every if number % 4}
-        )
+        awaited["reminders"] = every - {
+            row["n"] for row in rows if row["by"] == "reminder" and row["m"] == -1
+        }
+        awaited["in windows"] = every - {
+            number for row in rows if row["by"] == "window" for number in row["many"]
+        }
+        awaited["in sessions"] = len(every) - sum(row["n"] for row in rows if row["by"] == "session")
+        pairs = {row["n"] for row in rows if row["by"] == "pair"}
+        awaited["pairs"] = {number for number in every if number % 4} - pairs
+        return not any(awaited.values())
 
-    place.until(has_ended, "the end of all windows")
+    place.until(has_ended, awaited)
     finish(place)
 
 
