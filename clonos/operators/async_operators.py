@@ -199,6 +199,7 @@ class AsyncFilterOperator(_AsyncStateless):
     """`async def fn(row, ctx)` returns whether the row stays."""
 
     form = FilterOperator.form
+    column_flow = FilterOperator.column_flow
 
     async def _take(self, row: Row, result: Any, place: RecordPlace) -> None:
         if await result:

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from clonos.errors import InputError, PurityError, QueryDefinitionError
 from clonos.operators import current
+from clonos.operators.column_flow import UNCHANGED, ColumnFlow, KnowsColumns
 from clonos.operators.context import Context, KeyedContext
 from clonos.operators.migration import migrate_all
 from clonos.operators.outputs import RAISED, Outputs, failed, row_index
@@ -197,6 +198,12 @@ class ConnectOperator(ProcessOperator):
         **more: Any,
     ) -> None:
         super().__init__(OfBoth(left, right), output, **more)
+        self._left = left
+
+    def column_flow(self, keys: int) -> ColumnFlow | None:
+        """Known of a join, whose functions are the library's own."""
+        join = getattr(self._left, "__self__", None)
+        return join.column_flow(keys) if isinstance(join, KnowsColumns) else None
 
 
 def _checked(state: Any) -> dict[Any, Any] | None:
@@ -330,6 +337,9 @@ class FilterOperator(Stateless):
 
     form = "filter"
     _verdicts_are_unknown = True  # until there was a bundle
+
+    def column_flow(self, keys: int) -> ColumnFlow:
+        return UNCHANGED
 
     def _checked(self, *given: Any) -> Any:
         """A coroutine would be true, whatever it comes to."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC
 from typing import Any, Final
 
+from clonos.operators.column_flow import ColumnFlow, Input, Transformation, as_they_are, through
 from clonos.operators.plain_values import plain
 from clonos.operators.process import Timer
 from clonos.operators.rows import instant, zone_of
@@ -50,6 +51,21 @@ class StreamJoin:
         self._outer = outer
         self._zone = zone_of(zone) or UTC
         self._no_values = (None,) * len(right.values)
+
+    def column_flow(self, keys: int) -> ColumnFlow:
+        """The key is that of the left side, which the right side's equals; event times say which rows meet, too."""
+        left, right = self._sides[_LEFT], self._sides[_RIGHT]
+        key = as_they_are(Input.KEY, range(keys))
+        met = [
+            *key,
+            *as_they_are(Input.RIGHT_KEY, range(keys)),
+            *as_they_are(Input.ROW, [left.event_time]),
+            *as_they_are(Input.RIGHT, [right.event_time]),
+        ]
+        return ColumnFlow(
+            (*key, *as_they_are(Input.ROW, left.values), *as_they_are(Input.RIGHT, right.values)),
+            frozenset().union(*(through(flow, Transformation.JOIN) for flow in met)),
+        )
 
     def left(self, key: tuple[Any, ...], row: Any, ctx: Any) -> Iterator[tuple[Any, ...]]:
         return self._arrives(_LEFT, key, row, ctx)

@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 import pyarrow as pa
 
 from clonos.errors import StorageUnavailable
+from clonos.operators.column_flow import ColumnFlow, Input, Transformation, as_they_are, through
 from clonos.operators.intercept.active import unanswered
 from clonos.operators.process import Stateless
 from clonos.operators.rows import RowDecoder
@@ -81,6 +82,16 @@ class TableJoin(Stateless):
         self._decoder = RowDecoder(table, tz)
         self._tables = tables
         self._loaded: dict[str, dict[Any, list[tuple[Any, ...]]]] = {}
+
+    def column_flow(self, keys: int) -> ColumnFlow:
+        on = as_they_are(Input.ROW, self._on)
+        gives_table = self._how in (How.INNER, How.LEFT)
+        table = as_they_are(Input.TABLE, self._table_values if gives_table else ())
+        met = [*on, *as_they_are(Input.TABLE, self._table_on)]
+        return ColumnFlow(
+            (*on, *as_they_are(Input.ROW, self._values), *table),
+            frozenset().union(*(through(flow, Transformation.JOIN) for flow in met)),
+        )
 
     def bundle(self, keys: list[tuple[Any, ...]], rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
         met = self._version()

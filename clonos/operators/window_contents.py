@@ -11,6 +11,7 @@ import pyarrow as pa
 from clonos.operators.rows import Row, row_type
 from clonos.operators.values import Codec
 from clonos.operators.window_context import WindowContext
+from clonos.operators.window_fold import WindowFold
 from clonos.operators.windows import Window
 from clonos.values.grouping_keys import key_of
 
@@ -51,6 +52,12 @@ class Aggregate:
         self._add = add
         self._finish = finish
         self._merge = merge
+
+    @property
+    def fold(self) -> WindowFold | None:
+        """The aggregates of Spark's whose functions these are, if they are."""
+        fold = getattr(self._finish, "__self__", None)
+        return fold if isinstance(fold, WindowFold) else None
 
     def add(self, key: Key, number: int, kept: Kept, row: Any, ctx: WindowContext) -> Kept:
         return self._add(kept, row, ctx)

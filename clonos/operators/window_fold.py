@@ -6,6 +6,8 @@ from functools import cached_property
 from typing import Any
 
 from clonos.errors import StateError
+from clonos.operators.aggregate_flow import of_aggregation
+from clonos.operators.column_flow import ColumnFlow, From, Input, Transformation
 from clonos.operators.expressions.aggregates import OTHERS_ARE_KEPT, Aggregation, Fold, Kept
 
 
@@ -25,6 +27,11 @@ class WindowFold:
     @cached_property
     def _digest(self) -> str:
         return self._aggregation.digest
+
+    def column_flow(self, keys: int, event_time: int) -> ColumnFlow:
+        """With windows of the event time in this column."""
+        window = frozenset({(From(Input.ROW, event_time), Transformation.TRANSFORMATION)})
+        return of_aggregation(self._aggregation, keys, [window])
 
     def add(self, kept: Kept, row: Any, ctx: Any) -> Kept:
         found: list[Any] = [self._digest, [*self._fold.nothing]] if kept is None else self._own(kept)

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from typing import Any, Final
 
+from clonos.operators.column_flow import ColumnFlow
 from clonos.operators.process import ProcessOperator, Timer
 from clonos.operators.rows import instant, local
-from clonos.operators.window_contents import Contents, Key
+from clonos.operators.window_contents import Aggregate, Contents, Key
 from clonos.operators.window_context import WindowContext
 from clonos.operators.windows import SessionWindows, Window, Windows
 from clonos.protocol.event_time import ended_by, is_late
@@ -82,6 +83,10 @@ class WindowOperator(ProcessOperator):
         self._times = times
         self._late = late
         self._copy = copy
+
+    def column_flow(self, keys: int) -> ColumnFlow | None:
+        fold = self._contents.fold if isinstance(self._contents, Aggregate) else None
+        return None if fold is None else fold.column_flow(keys, self._times.column)
 
     def open(self, services: Services) -> None:
         super().open(services)

@@ -93,6 +93,11 @@ class KafkaSink:
     def target(self) -> Hashable:
         return "kafka", tuple(sorted(self._servers.split(","))), self._layout.topic
 
+    @property
+    def servers(self) -> list[str]:
+        """As they were given, host:port each."""
+        return self._servers.split(",")
+
     def bind(self, checkpoint: str) -> None:
         """Nothing of this sink is kept in the checkpoint."""
 

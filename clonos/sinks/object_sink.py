@@ -75,6 +75,10 @@ class ObjectSink(StoreSink):
         return "objects", *canonical(self._url)
 
     @property
+    def url(self) -> str:
+        return self._url
+
+    @property
     def id_column(self) -> str:
         return self._id_column
 

@@ -95,6 +95,11 @@ class SqlSink:
             place = os.path.realpath(self._url.database or "")
         return "sql", place, self._schema, self._table, self._id_prefix
 
+    def table_columns(self, names: Sequence[str]) -> dict[str, str]:
+        """What columns of the rows are called in the table; without the one that is not in it."""
+        gone = None if self._upsert is None else self._upsert.delete
+        return {name: self._columns.get(name, name) for name in names if name != gone}
+
     def bind(self, checkpoint: str) -> None:
         """Nothing of this sink is kept in the checkpoint."""
 

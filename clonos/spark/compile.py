@@ -513,7 +513,7 @@ class Compiled:
         operators = (node for node in self._nodes if isinstance(node, OperatorPlan))
         return {self._numbers[id(node)] for node in operators if self._event_inputs(node)}
 
-    def source_plans(self) -> list[tuple[int, SourcePlan]]:
+    def source_plans(self) -> list[tuple[NodeId, SourcePlan]]:
         """With their nodes, in the order of Spark's plan."""
         return [(self._numbers[id(node)], node) for node in self._nodes if isinstance(node, SourcePlan)]
 
@@ -570,7 +570,7 @@ class Compiled:
                 "route": layers.partitions_of(node.number),
             }
             if node.kind is NodeKind.OPERATOR:
-                plan = self._operator(node.number)
+                plan = self.operator_plan(node.number)
                 spec["places"] = self._places(plan, len(address.servers) - 1, spread=address.spread)
                 spec["passive_standbys"] = self._standby(plan) == "passive"
             nodes.append(spec)
@@ -581,7 +581,7 @@ class Compiled:
         ]
         return {"nodes": nodes, "partitions": partitions}
 
-    def _operator(self, number: NodeId) -> OperatorPlan:
+    def operator_plan(self, number: NodeId) -> OperatorPlan:
         plan = self._nodes[number - 1]
         assert isinstance(plan, OperatorPlan)
         return plan

@@ -149,6 +149,10 @@ class Coordinator(QueryCoordinator):
         """Of the checkpoint."""
         return self._checkpoint.location
 
+    @property
+    def is_realtime(self) -> bool:
+        return self._is_realtime
+
     def start(self, end: Callable[[ClonosError], None] = lambda error: None) -> None:
         """Servers up; the first generation may begin. Raises AlreadyRunning where another driver leads the query, of
         which nothing has been touched then. `end` hears of what ends the query: that another driver has taken

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from clonos.protocol.ids import NodeId
 from clonos.protocol.topology import NodeKind
 from clonos.spark.compile import Compiled
 
@@ -33,12 +34,12 @@ def dataflow_of(compiled: Compiled) -> str:
         for node in topology.nodes
         if node.kind is NodeKind.SINK and node.number not in ends
     ]
-    return json.dumps({"operators": operators, "sinks": sinks, "sources": _sources(compiled)})
+    return json.dumps({"operators": operators, "sinks": sinks, "sources": streaming_sources(compiled)})
 
 
-def _sources(compiled: Compiled) -> list[int]:
+def streaming_sources(compiled: Compiled) -> list[NodeId]:
     """The nodes of Spark's streaming sources, in the order of the plan."""
-    found = []
+    found: list[NodeId] = []
     for number, node in compiled.source_plans():
         leaves = node.df._jdf.queryExecution().analyzed().collectLeaves()
         found += [number for at in range(leaves.size()) if leaves.apply(at).isStreaming()]

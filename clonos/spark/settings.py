@@ -16,6 +16,7 @@ from clonos.errors import ConfigurationError
 from clonos.protocol.recovery.causal.delta_journal import FULL
 from clonos.protocol.recovery.on_gap import OnGap
 from clonos.protocol.recovery.recovery_kind import RecoveryKind
+from clonos.spark.openlineage.consumer import TAKES, Consumer, consumer_of
 from clonos.spark.plan import STANDBY
 from clonos.spark.recovery_traces import check_endpoint
 from clonos_standby.server.log import LogFormat
@@ -399,6 +400,16 @@ class Settings:
             Reader(check_endpoint, "http(s)://HOST:PORT, with /v1/traces behind it for a receiver over HTTP"),
             "OpenTelemetry receiver that gets a trace of each recovery, over gRPC (`http://collector:4317`) or HTTP "
             "(`http://collector:4318/v1/traces`). Default: what the driver's `OTEL_EXPORTER_OTLP_*` say, if anything",
+        )
+    )
+    openlineage: Consumer | None = field(
+        metadata=_setting(
+            "openlineage",
+            "false",
+            Reader(consumer_of, TAKES),
+            "Where OpenLineage events of the query's runs go (docs/openlineage.md): `http://marquez:5000`, with a path "
+            "behind it where that is not `/api/v1/lineage`; with `true` as OpenLineage's own configuration says, "
+            "`OPENLINEAGE_URL` or `openlineage.yml`",
         )
     )
     replica_servers: tuple[str, ...] = field(

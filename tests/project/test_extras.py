@@ -129,6 +129,11 @@ def test_a_replica_runs_without_any(without: Run, tmp_path: Path) -> None:
         ("pyiceberg", "from clonos.sinks import IcebergSink", "[iceberg]"),
         ("psycopg", "import clonos; clonos.sinks.sql('postgresql://host/db', 't')", "[postgres]"),
         ("pymysql", "import clonos; clonos.sinks.sql('mysql://host/db', 't')", "[mysql]"),
+        (
+            "openlineage",
+            "from clonos.spark.openlineage.consumer import Consumer, client_for; client_for(Consumer())",
+            "[openlineage]",
+        ),
         ("pandas", "from clonos.cli import main; raise SystemExit(main(['demo']))", "[demo]"),
         ("matplotlib", "from clonos.cli import main; raise SystemExit(main(['demo']))", "[demo]"),
         ("matplotlib", "from clonos.sim.draw import draw; draw(None)", "[demo]"),

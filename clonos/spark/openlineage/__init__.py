@@ -1,0 +1,1 @@
+"""Runs of causal queries as events of OpenLineage."""
