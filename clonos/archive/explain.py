@@ -112,9 +112,7 @@ def explain(query: ArchivedQuery, row: RowId, *, inputs: int = 10, depth: int = 
         **_call(call, tracer),
     }
     records = [(RecordId(each.channel, each.position), each.row, False) for each in call.inputs]
-    if call.form in _OF_STATE_ALONE or (
-        call.form == "record" and keeps_entries(instance.form)
-    ):
+    if call.form in _OF_STATE_ALONE or (call.form == "record" and keeps_entries(instance.form)):
         made = _derivation(query, row)
         had = frozenset(record for record, _, _ in records)
         for part in made.kept:

@@ -6,11 +6,10 @@ import hashlib
 from typing import TYPE_CHECKING, Any, Final
 
 from clonos.errors import StateError
-from clonos.operators.process import FilterOperator, FlatMapOperator, MapOperator, ProcessOperator
-from clonos.operators.record_batches import ArrowIteratorOperator, BatchOperator, FrameIteratorOperator
-from clonos.operators.table_join import TableJoin
+from clonos.operators.process import ConnectOperator, ProcessOperator
 from clonos.protocol.archive.input_sets import GivenRecord, InputSets, MadeOf, TimerId
 from clonos.protocol.ids import RecordId
+from clonos.spark.facts import STATELESS
 from clonos.values.key_codec import pack, unpack
 from clonos.values.state_codec import bytes_of
 
@@ -21,18 +20,12 @@ _LARGEST_COMPARED: Final = 16_384
 """Bytes. A state that is larger counts as changed by each call, or one that grows would be compared as often as it has
 elements."""
 _TOO_LARGE: Final = b""
-_WITHOUT_ENTRIES: Final = frozenset(
-    kind.form
-    for kind in (
-        *(ProcessOperator, MapOperator, FlatMapOperator, FilterOperator),
-        *(BatchOperator, ArrowIteratorOperator, FrameIteratorOperator, TableJoin),
-    )
-)
+_WITHOUT_ENTRIES: Final = frozenset({STATELESS, ProcessOperator.form, ConnectOperator.form})
 
 
 def keeps_entries(form: str) -> bool:
-    """Whether operators of a form may keep records themselves, beside what a user's function keeps."""
-    return form.removeprefix("pure ") not in _WITHOUT_ENTRIES
+    """Whether operators of a form (`Node.form`) may keep records themselves, beside what a user's function keeps."""
+    return form not in _WITHOUT_ENTRIES
 
 
 class InputWatch:
