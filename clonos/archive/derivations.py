@@ -6,11 +6,11 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
-from clonos.archive.input_watch import keeps_entries
 from clonos.archive.reading import ArchivedInstance, ArchivedQuery, desk_for
 from clonos.archive.recorded import recorded, recorded_from
 from clonos.archive.tracing import RowIsMade, TracedCall, Watcher
 from clonos.errors import DivergenceError, StateError
+from clonos.operators.kept_entries import keeps_entries
 from clonos.protocol.archive.episode import Lacking
 from clonos.protocol.archive.input_sets import InputSets, MadeOf
 from clonos.protocol.archive.lineage import Derivation, given_as
@@ -139,10 +139,12 @@ class ArchivedDerivations:
         """The calls that made rows of an epoch. Where nothing is kept that could be part of it, what else is repeated
         need not be looked at."""
         found: list[Derivation] = []
-        keeps = self._through_state or keeps_entries(instance.form)
-        if not keeps:
-            known = recorded(instance, epoch)
-            found = self._alone(instance, epoch, numbers) if known is None else [*known.of_rows(numbers)]
+        keeps = self._through_state
+        if not keeps and (known := recorded(instance, epoch)) is not None:
+            found = [*known.of_rows(numbers)]
+        elif not keeps:
+            found = self._alone(instance, epoch, numbers)
+            keeps = keeps_entries(instance.operator_form(epoch))
         if keeps or any(each.form not in (CallForm.RECORD, CallForm.BUNDLE) for each in found):
             found = self._with_kept(instance, epoch, numbers)
         wanted = [each for each in found if _has_any(numbers, each)]

@@ -15,10 +15,10 @@ from typing import Any, Final
 
 from clonos.archive.derivations import ArchivedDerivations
 from clonos.archive.desk import Desk
-from clonos.archive.input_watch import keeps_entries
 from clonos.archive.reading import ArchivedInstance, ArchivedQuery, desk_for
 from clonos.archive.tracing import Asked, TracedCall, Tracer
 from clonos.errors import ClonosError, ConfigurationError, StateError
+from clonos.operators.kept_entries import keeps_entries
 from clonos.protocol.archive.episode import Lacking
 from clonos.protocol.archive.lineage import Derivation
 from clonos.protocol.ids import (
@@ -112,7 +112,9 @@ def explain(query: ArchivedQuery, row: RowId, *, inputs: int = 10, depth: int = 
         **_call(call, tracer),
     }
     records = [(RecordId(each.channel, each.position), each.row, False) for each in call.inputs]
-    if call.form in _OF_STATE_ALONE or (call.form == "record" and keeps_entries(instance.form)):
+    if call.form in _OF_STATE_ALONE or (
+        call.form == "record" and keeps_entries(instance.operator_form(epoch))
+    ):
         made = _derivation(query, row)
         had = frozenset(record for record, _, _ in records)
         for part in made.kept:

@@ -6,10 +6,8 @@ import hashlib
 from typing import TYPE_CHECKING, Any, Final
 
 from clonos.errors import StateError
-from clonos.operators.process import ConnectOperator, ProcessOperator
 from clonos.protocol.archive.input_sets import GivenRecord, InputSets, MadeOf, TimerId
 from clonos.protocol.ids import RecordId
-from clonos.spark.facts import STATELESS
 from clonos.values.key_codec import pack, unpack
 from clonos.values.state_codec import bytes_of
 
@@ -20,12 +18,6 @@ _LARGEST_COMPARED: Final = 16_384
 """Bytes. A state that is larger counts as changed by each call, or one that grows would be compared as often as it has
 elements."""
 _TOO_LARGE: Final = b""
-_WITHOUT_ENTRIES: Final = frozenset({STATELESS, ProcessOperator.form, ConnectOperator.form})
-
-
-def keeps_entries(form: str) -> bool:
-    """Whether operators of a form (`Node.form`) may keep records themselves, beside what a user's function keeps."""
-    return form not in _WITHOUT_ENTRIES
 
 
 class InputWatch:

@@ -69,7 +69,6 @@ class ArchivedInstance:
     archive: Archive
     segments: dict[SegmentName, int]  # their bytes
     states: SnapshotStore
-    form: str  # which of the API's methods made the operator; "" where that is not known
     _programs: dict[str, NodeSpec] = field(default_factory=dict)
     _codes: dict[str, str] = field(default_factory=dict)  # of programs, as their functions are today
     _known: tuple[Epoch, Episode | Lacking] | None = None
@@ -293,6 +292,10 @@ class ArchivedInstance:
         """Of the function, in an epoch that has been repeated."""
         return self._program_of(epoch).versions.at(epoch)
 
+    def operator_form(self, epoch: Epoch) -> str:
+        """Which of the API's methods made the operator, in an epoch that has been repeated."""
+        return self._program_of(epoch).programs().form
+
     def _program_of(self, epoch: Epoch) -> NodeSpec:
         episode = self.episode(epoch)
         assert isinstance(episode, Episode)
@@ -463,9 +466,7 @@ class ArchivedQuery:
         if origin not in self._instances:
             states = self.archive.states(origin)
             names = self.archive.names(origin)
-            self._instances[origin] = ArchivedInstance(
-                node.name, origin, self.archive, names, states, node.form or ""
-            )
+            self._instances[origin] = ArchivedInstance(node.name, origin, self.archive, names, states)
         return self._instances[origin]
 
     def instance(self, origin: Origin) -> ArchivedInstance | None:

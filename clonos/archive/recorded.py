@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from clonos.archive.input_watch import keeps_entries
 from clonos.archive.reading import ArchivedInstance
 from clonos.errors import LogCorrupt
 from clonos.protocol.archive.episode import Episode
@@ -25,10 +24,8 @@ def recorded(instance: ArchivedInstance, epoch: Epoch) -> RecordedEpoch | None:
 
 
 def recorded_whole(instance: ArchivedInstance, epoch: Epoch) -> RecordedEpoch | None:
-    """The same, where rows are of nothing but what the calls were given that gave them: not of what the operator had
-    kept, nor of what a timer was set for."""
-    if keeps_entries(instance.form):
-        return None
+    """The same, where rows are of nothing but what the calls were given that gave them, and not of what a timer was set
+    for. Of operators that keep records themselves nothing is recorded."""
     found = recorded(instance, epoch)
     return found if found is not None and found.is_of_records else None
 

@@ -23,6 +23,7 @@ from uuid import uuid4
 from clonos.errors import LogCorrupt, ProtocolError, RecoveryTimeout, Where
 from clonos.operators.function_code import code_of
 from clonos.operators.intercept.operator import InterceptedOperator
+from clonos.operators.kept_entries import keeps_entries
 from clonos.protocol.destination import NOWHERE
 from clonos.protocol.engine.instance import Bundle as Records, Emit, Instance, InstanceSnapshot, Row
 from clonos.protocol.engine.services import CausalServices
@@ -674,7 +675,7 @@ def _archivist(query: QuerySpec, node: NodeSpec, origin: Origin) -> Archivist | 
         code=code_of(node.operator),
         intercept=settings.intercept,
         keys=read_keys(settings.archive_key_file),
-        lineage=settings.archive_lineage,
+        lineage=settings.archive_lineage and not keeps_entries(node.programs().form),
     )
 
 

@@ -1,0 +1,29 @@
+"""Which operators keep records themselves, beside what a user's function keeps: joins, windows, aggregates. Their rows
+are of more than what the call was given that made them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from clonos.operators.process import (
+    ConnectOperator,
+    FilterOperator,
+    FlatMapOperator,
+    MapOperator,
+    ProcessOperator,
+)
+from clonos.operators.record_batches import ArrowIteratorOperator, BatchOperator, FrameIteratorOperator
+from clonos.operators.table_join import TableJoin
+
+_WITHOUT_ENTRIES: Final = frozenset(
+    kind.form
+    for kind in (
+        *(ProcessOperator, ConnectOperator, MapOperator, FlatMapOperator, FilterOperator),
+        *(BatchOperator, ArrowIteratorOperator, FrameIteratorOperator, TableJoin),
+    )
+)
+
+
+def keeps_entries(form: str) -> bool:
+    """Whether operators of a form may."""
+    return form.removeprefix("pure ") not in _WITHOUT_ENTRIES
