@@ -6,7 +6,6 @@ from __future__ import annotations
 from typing import Final
 
 from clonos.operators.process import (
-    ConnectOperator,
     FilterOperator,
     FlatMapOperator,
     MapOperator,
@@ -18,12 +17,12 @@ from clonos.operators.table_join import TableJoin
 _WITHOUT_ENTRIES: Final = frozenset(
     kind.form
     for kind in (
-        *(ProcessOperator, ConnectOperator, MapOperator, FlatMapOperator, FilterOperator),
+        *(ProcessOperator, MapOperator, FlatMapOperator, FilterOperator),
         *(BatchOperator, ArrowIteratorOperator, FrameIteratorOperator, TableJoin),
     )
 )
 
 
 def keeps_entries(form: str) -> bool:
-    """Whether operators of a form may."""
+    """Whether operators of a form may. Among those of `connect` are the joins."""
     return form.removeprefix("pure ") not in _WITHOUT_ENTRIES
