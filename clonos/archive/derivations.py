@@ -13,7 +13,7 @@ from clonos.errors import DivergenceError, StateError
 from clonos.operators.kept_entries import keeps_entries
 from clonos.protocol.archive.episode import Lacking
 from clonos.protocol.archive.input_sets import InputSets, MadeOf
-from clonos.protocol.archive.lineage import Derivation, given_as
+from clonos.protocol.archive.lineage import Derivation, any_between, given_as
 from clonos.protocol.archive.step_lineage import CallForm
 from clonos.protocol.frontier import numbers_of
 from clonos.protocol.ids import Epoch, NodeId, Origin, OutputNumber, RecordId, channel_origin
@@ -83,8 +83,7 @@ class _MakingWatcher(_InputWatcher):
         self.is_on = self.input_sets is not None or self._numbers[at] < self._next + step.outputs
 
     def ended(self, call: TracedCall) -> None:
-        at = bisect_left(self._numbers, call.first)
-        if at < len(self._numbers) and self._numbers[at] <= call.last:
+        if any_between(self._numbers, call.first, len(call.outputs)):
             self.found.append(call)
 
 
@@ -147,7 +146,7 @@ class ArchivedDerivations:
             keeps = keeps_entries(instance.operator_form(epoch))
         if keeps or any(each.form not in (CallForm.RECORD, CallForm.BUNDLE) for each in found):
             found = self._with_kept(instance, epoch, numbers)
-        wanted = [each for each in found if _has_any(numbers, each)]
+        wanted = [each for each in found if any_between(numbers, each.first, each.count)]
         made = {row.position for one in wanted for row in one.rows()}
         if lost := [number for number in numbers if number not in made]:
             raise StateError(f"epoch {epoch} of {instance} made no row with the number {lost[0]}")
@@ -180,7 +179,9 @@ class ArchivedDerivations:
             found = [
                 each for call in watcher.found for each in derivations(instance, epoch, call, watcher.begun)
             ]
-            if all(each.kept_before is None for each in found if _has_any(numbers, each)):
+            if all(
+                each.kept_before is None for each in found if any_between(numbers, each.first, each.count)
+            ):
                 break
         return found
 
@@ -299,9 +300,3 @@ def _came(instance: ArchivedInstance, epoch: Epoch, wanted: set[RecordId]) -> se
             near = positions[bisect_left(positions, numbers[0]) : bisect_right(positions, numbers[-1])]
             found.update(RecordId(block.sender, each) for each in {*near}.intersection(numbers))
     return found
-
-
-def _has_any(numbers: list[int], made: Derivation) -> bool:
-    """Whether any of these rows, in order, is one of them."""
-    at = bisect_left(numbers, made.first)
-    return at < len(numbers) and numbers[at] < made.first + made.count

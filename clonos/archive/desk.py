@@ -154,13 +154,15 @@ class Desk:
             timers = TimerQueue(self._state, family)
             yield from ((timers, timer) for timer in timers.pending() if timer[1] == data)
 
-    def store(self, states: SnapshotStore, *, epoch: Epoch, final: bool, sequence: int | None = None) -> None:
+    def store(
+        self, states: SnapshotStore, *, epoch: Epoch, final: bool, sequence: int | None = None
+    ) -> Manifest:
         """As an archived state, at the end of an epoch or inside it. Of what was recorded nothing is in it."""
         assert self._state is not None
         snapshot = self._instance.snapshot()
         number = MARKED_EVERY * snapshot.log_offset if sequence is None else sequence
         meta = snapshot_metadata.encode(snapshot)
-        states.store(states.begin(self._state, meta, epoch=epoch, sequence=number, final=final))
+        return states.finish(states.begin(self._state, meta, epoch=epoch, sequence=number, final=final))
 
     def shown(self, rows: list[Row]) -> list[tuple[OutputName, dict[str, Any]]]:
         """Rows that a function gave as their readers get them, and the outputs that they are of. Raises InputError."""
@@ -214,9 +216,7 @@ class Desk:
     def _go_on_as(self, node: NodeSpec) -> None:
         """Another program has run the next epoch: what is there goes on with its functions."""
         assert self._state is not None
-        meta = snapshot_metadata.encode(self._instance.snapshot())
-        pending = self._store.begin(self._state, meta, epoch=self.epoch, sequence=self._lives, final=True)
-        manifest = self._store.finish(pending)
+        manifest = self.store(self._store, epoch=self.epoch, final=True, sequence=self._lives)
         self._records += self._instance.processed
         self._operator.close()
         self._state.close()

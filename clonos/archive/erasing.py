@@ -67,7 +67,7 @@ class _KeyWatcher(Watcher):
 
 
 class KeyEraser:
-    """See the module. Of one key of an operator, whose instances are `readers`."""
+    """See the module. Of one key of an operator."""
 
     def __init__(self, query: ArchivedQuery, operator: str, wanted: Sequence[Any]) -> None:
         """`wanted`: the key's columns, as JSON has them. Raises ConfigurationError where the operator has no such
@@ -91,28 +91,34 @@ class KeyEraser:
         marked: set[Epoch] = set()
         waits: set[Epoch] = set()
         for instance in self._owners:
-            called = self._called_in(instance, found)
+            called, waited = self._called_in(instance, found)
             had = [name for name in instance.state_names if self._has_key(instance, name, found)]
             found.states += len(had)
             if called or had:
                 found.instances.add(instance.origin)
             marked |= called
+            waits |= waited
         for instance in self._all:
-            waits |= _waits_behind(instance, marked)
+            if instance not in self._owners:
+                waits |= _waits_behind(instance, marked)
         found.epochs = with_those_that_were_waited_for(marked, waits)
         return found
 
-    def _called_in(self, instance: ArchivedInstance, found: Erasure) -> set[Epoch]:
-        """In which epochs the function was called for the key, or may have been."""
+    def _called_in(self, instance: ArchivedInstance, found: Erasure) -> tuple[set[Epoch], set[Epoch]]:
+        """In which epochs the function was called for the key, or may have been; and at which epochs' ends records
+        waited for the next one."""
         watcher = _KeyWatcher(self._key)
         marked: set[Epoch] = set()
         known: set[Epoch] = set()
+        waits: set[Epoch] = set()
         why = "it cannot be repeated"
-        for each, _ in repeated_throughout(instance, max(instance.epochs), watcher):
+        for each, desk in repeated_throughout(instance, max(instance.epochs), watcher):
             if isinstance(each, Lacking):
                 why = each.why
                 continue
             known.add(each.epoch)
+            if desk.keeps_records_waiting:
+                waits.add(each.epoch)
             if watcher.was_called:
                 marked.add(each.epoch)
             watcher.was_called = False
@@ -125,7 +131,7 @@ class KeyEraser:
             is_known = lacking.is_open or lacking.is_erased or instance.is_cut_off(epoch)
             if epoch >= instance.first and not is_known:  # what is from before that was never to be repeated
                 found.unknown[f"epoch {epoch} of {instance}"] = lacking.why
-        return marked
+        return marked, waits
 
     def _has_key(self, instance: ArchivedInstance, name: SnapshotName, found: Erasure) -> bool:
         """Whether a state has the key, or may have it."""

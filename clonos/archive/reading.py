@@ -179,9 +179,8 @@ class ArchivedInstance:
 
     def is_cut_off(self, epoch: Epoch) -> bool:
         """Whether no state that an epoch could be repeated from is whole."""
-        before = [each for each in self.state_epochs if each < epoch]
         return any(bound < epoch for bound in self.cleaned_upto) and not any(
-            self._serves(name, epoch) for name in self.state_names if name.final and name.epoch in before
+            name.final and name.epoch < epoch and self._serves(name, epoch) for name in self.state_names
         )
 
     def _readable(self, name: SnapshotName) -> Manifest | None:

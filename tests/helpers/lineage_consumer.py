@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import gzip
-import http.server
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from posts import takes_posts
 
 
 @dataclass
@@ -45,32 +45,17 @@ def lineage_consumer(**given: Any) -> Iterator[Consumer]:
     consumer = Consumer(**given)
     consumer.answers.set()
 
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            if self.headers.get("Content-Encoding") == "gzip":
-                body = gzip.decompress(body)
-            consumer.asked.set()
-            consumer.answers.wait()
-            consumer.keys.add(self.headers.get("Authorization"))
-            consumer.paths.add(self.path)
-            if consumer.status < 400:
-                consumer.events.append(json.loads(body))
-            with contextlib.suppress(OSError):  # who has asked may not wait any more
-                self.send_response(consumer.status)
-                self.send_header("Content-Length", "0")
-                self.end_headers()
+    def take(path: str, headers: Mapping[str, str], body: bytes) -> int:
+        consumer.asked.set()
+        consumer.answers.wait()
+        consumer.keys.add(headers.get("Authorization"))
+        consumer.paths.add(path)
+        if consumer.status < 400:
+            consumer.events.append(json.loads(body))
+        return consumer.status
 
-        def log_message(self, format: str, *arguments: Any) -> None:
-            """Not on the test's standard error."""
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        consumer.url = f"http://127.0.0.1:{server.server_port}"
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
+    with takes_posts(take) as consumer.url:
         try:
             yield consumer
         finally:
             consumer.answers.set()
-            server.shutdown()
-            thread.join()

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import http.server
-import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +13,7 @@ from opentelemetry.proto.collector.trace.v1 import (
     trace_service_pb2 as messages,
     trace_service_pb2_grpc as service,
 )
+from posts import takes_posts
 
 
 @dataclass
@@ -65,30 +64,12 @@ def over_grpc() -> Iterator[Received]:
 
 @contextlib.contextmanager
 def over_http() -> Iterator[Received]:
-    import gzip
-
     received = Received()
 
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            if self.headers.get("Content-Encoding") == "gzip":
-                body = gzip.decompress(body)
-            assert self.path == "/v1/traces"
-            received.take(messages.ExportTraceServiceRequest.FromString(body))
-            self.send_response(200)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
+    def take(path: str, headers: Mapping[str, str], body: bytes) -> int:
+        assert path == "/v1/traces"
+        received.take(messages.ExportTraceServiceRequest.FromString(body))
+        return 200
 
-        def log_message(self, format: str, *arguments: Any) -> None:
-            """Not on the test's standard error."""
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        received.endpoint = f"http://127.0.0.1:{server.server_port}"
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        try:
-            yield received
-        finally:
-            server.shutdown()
-            thread.join()
+    with takes_posts(take) as received.endpoint:
+        yield received

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given, strategies as st
 
 from clonos.protocol.archive.archive_segment import ArchiveSegment, EpochEnded
@@ -30,18 +32,14 @@ SEGMENT = ArchiveSegment(
     blocks=(b"what came",),
     ended=EpochEnded(LogOffset(105), OutputNumber(9)),
 )
-FIRST = ArchiveSegment(
-    origin=Origin.of(2, 1),
-    epoch=Epoch(7),
-    fence=Fence.of(1, 1),
+FIRST = replace(
+    SEGMENT,
     number=0,
     written_at=9,
-    realtime=True,
-    program="p",
-    epoch_start=LogOffset(100),
     log_start=LogOffset(100),
     log=b"123",
     blocks=(b"what came first",),
+    ended=None,
 )
 
 

@@ -7,7 +7,8 @@ where the function is given one record at a time, and by call where it is given 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Protocol
@@ -127,6 +128,12 @@ def forward(
 def leads_to(program: Topology, node: int, end: int) -> bool:
     """Whether rows of a node go into rows of another one, over whatever is in between."""
     return any(before == node or leads_to(program, node, before) for before in program.node(end).upstream)
+
+
+def any_between(numbers: Sequence[int], first: int, count: int) -> bool:
+    """Whether any of the numbers, which ascend, is one of so many from the first on."""
+    at = bisect_left(numbers, first)
+    return at < len(numbers) and numbers[at] < first + count
 
 
 def given_as(forms: bytes, count: int) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from clonos.protocol.archive.episode import Episode
-from clonos.protocol.archive.lineage import Derivation, given_as
+from clonos.protocol.archive.lineage import Derivation, any_between, given_as
 from clonos.protocol.archive.step_lineage import (
     Beginning,
     CallForm,
@@ -91,9 +91,9 @@ class RecordedEpoch:
     def of_rows(self, numbers: Sequence[int]) -> Iterator[Derivation]:
         """The calls that gave rows of these numbers, which ascend."""
         for step in self.steps:
-            if _any_between(numbers, step.first, step.count):
+            if any_between(numbers, step.first, step.count):
                 for each in step.derivations():
-                    if _any_between(numbers, each.first, each.count):
+                    if any_between(numbers, each.first, each.count):
                         yield each
 
     def of_records(self, records: set[RecordId]) -> Iterator[Derivation]:
@@ -109,11 +109,6 @@ class RecordedEpoch:
                 for each in step.derivations():
                     if not records.isdisjoint(each.inputs):
                         yield each
-
-
-def _any_between(numbers: Sequence[int], first: int, count: int) -> bool:
-    at = bisect_left(numbers, first)
-    return at < len(numbers) and numbers[at] < first + count
 
 
 def _is_any_of(positions: Positions, wanted: Sequence[int]) -> bool:
