@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +28,13 @@ from clonos.operators.rows import RowDecoder
 from clonos.protocol.archive.archive_segment import ArchiveSegment
 from clonos.protocol.archive.episode import Episode, Lacking
 from clonos.protocol.archive.erasure import ends_that_are_needed, erased, with_those_that_were_waited_for
+from clonos.protocol.archive.stored_segment import SegmentName
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import NO_EPOCH, Epoch, Origin
 from clonos.protocol.line.snapshot_name import SnapshotName
 from clonos.spark.leadership import DriverLeadership
-from clonos.storage.archive import Archive, SegmentName
+from clonos.storage.archive import Archive
+from clonos.storage.segment_files import SegmentFiles
 from clonos.storage.snapshots import SnapshotStore
 from clonos_standby.cluster.spec import NodeSpec
 from clonos_standby.replica import snapshot_metadata as metadata
@@ -102,6 +105,9 @@ class KeyEraser:
             if instance not in self._owners:
                 waits |= _waits_behind(instance, marked)
         found.epochs = with_those_that_were_waited_for(marked, waits)
+        for instance in self._all:
+            for epochs, why in instance.files.unreadable(found.epochs).items():
+                found.unknown[f"epochs {epochs[0]} to {epochs[-1]} of {instance}"] = why
         return found
 
     def _called_in(self, instance: ArchivedInstance, found: Erasure) -> tuple[set[Epoch], set[Epoch]]:
@@ -159,7 +165,7 @@ class KeyEraser:
         why = "none is in the archive"
         for each in sorted(instance.epochs, key=lambda each: (each == epoch, each), reverse=True):
             try:
-                segment = next(instance.archive.read(instance.origin, instance.epochs[each][-1:]), None)
+                segment = next(instance.files.read(instance.epochs[each][-1:]), None)
             except LogCorrupt as error:
                 why = error.message
                 continue
@@ -193,7 +199,7 @@ class KeyEraser:
                 for epoch in sorted(erasure.epochs & set(instance.epochs))
             ]
             self._query.archive.write_erasure(parts)
-            _erase_what_is_due(self._query.archive, leadership)
+            _erase_what_is_due(self._query.archive, leadership, fence)
 
     def _keep_ends(self, instance: ArchivedInstance, states: SnapshotStore, epochs: frozenset[Epoch]) -> None:
         """Store the states that what is kept goes on from."""
@@ -295,27 +301,28 @@ def _leading(query: ArchivedQuery) -> Iterator[tuple[DriverLeadership, Fence]]:
 def finish_erasure(query: ArchivedQuery) -> None:
     """Go on with an erasure that was cut short when all states were cleaned. What was read of the archive before is out
     of date behind it. Raises AlreadyRunning where a driver leads the query, and Fenced where one has begun to."""
-    with _leading(query) as (leadership, _):
-        _erase_what_is_due(query.archive, leadership)
+    with _leading(query) as (leadership, fence):
+        _erase_what_is_due(query.archive, leadership, fence)
 
 
-def _erase_what_is_due(archive: Archive, leadership: DriverLeadership) -> None:
+def _erase_what_is_due(archive: Archive, leadership: DriverLeadership, fence: Fence) -> None:
     now = time.time_ns() // 1000
+    due: dict[Origin, set[Epoch]] = {}
     for origin, epoch in archive.erasure():
+        due.setdefault(origin, set()).add(epoch)
+    for origin, epochs in due.items():
         leadership.check()
-        names = [name for name in archive.names(origin) if name.epoch == epoch]
-        left = _last_readable(archive, origin, names)
-        if left is not None:
-            archive.write(erased(left, now))  # over the segment that it was
-        kept = left and SegmentName(left.epoch, left.written_at, left.fence, left.number)
-        archive.drop(origin, [name for name in names if name != kept])
+        files = archive.segments(origin)
+        gone = [name for name in files.names() if name.epoch in epochs]
+        left = [_last_readable(files, list(names)) for _, names in groupby(gone, lambda name: name.epoch)]
+        files.replace(gone, [erased(each, now) for each in left if each is not None], fence)
     archive.end_erasure()
 
 
-def _last_readable(archive: Archive, origin: Origin, names: Sequence[SegmentName]) -> ArchiveSegment | None:
+def _last_readable(files: SegmentFiles, names: Sequence[SegmentName]) -> ArchiveSegment | None:
     """Of the segments of an epoch, the one that says how it ended, if it had."""
     found: list[ArchiveSegment] = []
     for name in names:
         with suppress(LogCorrupt):
-            found += archive.read(origin, [name])
+            found += files.read([name])
     return max(found, key=lambda each: (each.ended is not None, each.fence, each.number), default=None)

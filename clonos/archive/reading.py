@@ -24,6 +24,7 @@ from clonos.operators.function_code import code_of, is_another
 from clonos.operators.intercept.install import install
 from clonos.protocol.archive.episode import Episode, Lacking, put_together
 from clonos.protocol.archive.erasure import serves_upto
+from clonos.protocol.archive.stored_segment import SegmentName
 from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import (
@@ -40,9 +41,10 @@ from clonos.protocol.line.snapshot_name import SnapshotName
 from clonos.protocol.topology import Node, NodeKind, Topology
 from clonos.spark.checkpoint import Checkpoint, checkpoint_at
 from clonos.spark.facts import INTERCEPT
-from clonos.storage.archive import Archive, SegmentName
+from clonos.storage.archive import Archive
 from clonos.storage.archive_keys import key_file_of_environment, read_keys
 from clonos.storage.manifest import Manifest
+from clonos.storage.segment_files import SegmentFiles
 from clonos.storage.snapshots import SnapshotStore
 from clonos_standby.cluster.spec import NodeSpec
 from clonos_standby.replica import snapshot_metadata as metadata
@@ -76,6 +78,10 @@ class ArchivedInstance:
     def __str__(self) -> str:
         return f"{self.operator}[{self.origin.instance}]"
 
+    @property
+    def files(self) -> SegmentFiles:
+        return self.archive.segments(self.origin)
+
     @cached_property
     def epochs(self) -> dict[Epoch, list[SegmentName]]:
         found: dict[Epoch, list[SegmentName]] = {}
@@ -105,7 +111,7 @@ class ArchivedInstance:
 
     def _read_episode(self, epoch: Epoch) -> Episode | Lacking:
         try:
-            return put_together(list(self.archive.read(self.origin, self.epochs.get(epoch, []))))
+            return put_together(list(self.files.read(self.epochs.get(epoch, []))))
         except LogCorrupt as error:
             return Lacking(f"it cannot be read: {error.message}")
 
@@ -144,7 +150,7 @@ class ArchivedInstance:
     def _emitted(self, epoch: Epoch) -> OutputNumber:
         """Raises LogCorrupt."""
         for name in reversed(self.epochs[epoch]):
-            for segment in self.archive.read(self.origin, [name]):
+            for segment in self.files.read([name]):
                 if segment.ended is not None:
                     return segment.ended.emitted_output
         return LAST
@@ -464,7 +470,7 @@ class ArchivedQuery:
         """As it was when it was asked for first."""
         if origin not in self._instances:
             states = self.archive.states(origin)
-            names = self.archive.names(origin)
+            names = self.archive.segments(origin).names()
             self._instances[origin] = ArchivedInstance(node.name, origin, self.archive, names, states)
         return self._instances[origin]
 

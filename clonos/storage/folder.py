@@ -163,6 +163,13 @@ class Folder:
         with self._looking("reading", name):
             return self._medium.read(name)
 
+    def pieces(self, name: str) -> Iterator[bytes]:
+        """A file of any size, as far as it is asked for. `FileNotFoundError` if there is none."""
+        with self._looking("reading", name):
+            chunks = self._medium.chunks(name)
+        while chunk := self._next(chunks, name):
+            yield chunk
+
     def write(self, name: str, data: bytes) -> None:
         """Make `data` appear under `name`, durably."""
         with self._appearing("writing", name) as temporary:
@@ -188,15 +195,16 @@ class Folder:
         """Copy a file to a new local path; its size and SHA-256. `FileNotFoundError` if there is none."""
         digest = hashlib.sha256()
         size = 0
-        with self._looking("reading", name):
-            chunks = self._medium.chunks(name)
+        pieces = self.pieces(name)
+        piece = next(pieces, b"")  # before there is a file here
         with (
             disk(f"writing {target_path}", corrupt=StorageUnavailable),
             open(target_path, "xb") as target,
         ):
-            while chunk := self._next(chunks, name):
-                digest.update(chunk)
-                size += target.write(chunk)
+            while piece:
+                digest.update(piece)
+                size += target.write(piece)
+                piece = next(pieces, b"")
         return size, digest.digest()
 
     def _next(self, chunks: Iterator[bytes], name: str) -> bytes:

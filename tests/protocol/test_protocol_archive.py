@@ -8,8 +8,9 @@ import pytest
 
 from clonos.protocol.archive.archive_segment import ArchiveSegment, EpochEnded
 from clonos.protocol.archive.episode import ArchivedInput, Episode, Lacking, consumed, put_together
-from clonos.protocol.archive.retention import StoredSegment, kept_behind
+from clonos.protocol.archive.retention import kept_behind
 from clonos.protocol.archive.segment_cutter import InputSpool, SegmentCutter
+from clonos.protocol.archive.stored_segment import StoredSegments
 from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import LOG_BEGIN, NO_EPOCH, NO_OUTPUT, Epoch, LogOffset, Origin, OutputNumber
@@ -136,13 +137,15 @@ def test_records_that_an_epoch_left_are_there_for_the_next() -> None:
 def test_what_no_epoch_needs_that_is_to_be_kept_may_go(
     states: Sequence[int], horizon: int, behind: int
 ) -> None:
-    segments = [StoredSegment(Epoch(epoch), 100 * epoch, 10) for epoch in range(1, 7)]
+    segments = [StoredSegments(Epoch(epoch), Epoch(epoch), 100 * epoch, 10) for epoch in range(1, 7)]
     assert kept_behind(segments, map(Epoch, states), horizon) == behind
 
 
 @pytest.mark.parametrize(("most", "behind"), [(60, 0), (59, 1), (30, 3), (29, 4), (1, 5), (None, 0)])
 def test_what_is_too_much_may_go_the_oldest_first(most: int | None, behind: int) -> None:
-    segments = [StoredSegment(Epoch(epoch), 100 * epoch, 5) for epoch in range(1, 7) for _ in range(2)]
+    segments = [
+        StoredSegments(Epoch(epoch), Epoch(epoch), 100 * epoch, 5) for epoch in range(1, 7) for _ in range(2)
+    ]
     assert kept_behind(segments, map(Epoch, range(7)), 0, most) == behind
 
 

@@ -98,7 +98,7 @@ def leftovers(place: Place, tmp_path: Path) -> list[str]:
     for origin in (Origin.of(node, instance) for node in (2, 3) for instance in (0, 1)):
         found += [
             f"epoch {segment.epoch} of {origin}"
-            for segment in archive.read(origin, list(archive.names(origin)))
+            for segment in archive.segments(origin).read(archive.segments(origin).names())
             if any(SECRET.encode() in part or b"eve" in part for part in (segment.log, *segment.blocks))
         ]
         states = archive.states(origin)
@@ -239,8 +239,8 @@ def test_what_is_no_key_or_cannot_be_looked_into_is_said(
     of_bob = next(
         name
         for origin in (Origin.of(2, 0), Origin.of(2, 1))
-        for name in archive.names(origin)
-        for segment in archive.read(origin, [name])
+        for name in archive.segments(origin).names()
+        for segment in archive.segments(origin).read([name])
         if any(b"bob" in block for block in segment.blocks)
     )
     (path,) = place.checkpoint.rglob(str(of_bob))

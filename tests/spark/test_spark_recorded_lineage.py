@@ -19,7 +19,7 @@ from streams import Place
 import clonos
 from clonos import cli
 from clonos.errors import QueryDefinitionError
-from clonos.storage.archive import decode_segment, encode_segment
+from clonos.storage.segment_codec import decode_segment, encode_segment
 
 pytestmark = pytest.mark.spark
 

@@ -14,6 +14,7 @@ from clonos.protocol.line.snapshot_name import SnapshotName
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.storage.archive import Archive
 from clonos.storage.keyed_state import KeyedState
+from clonos.storage.segment_files import SegmentFiles
 from clonos.wire.block import Block, Encoding, pack_block, parse_block
 from clonos.wire.messages import Bundle
 from clonos_standby.replica import archivist as module
@@ -56,9 +57,9 @@ def test_input_and_log_come_back_without_what_rode_along(
     leaves.record(LOG_BEGIN, b"what was recorded")
     leaves.cut(request(), content(17), is_end=True)
     archive = Archive(str(tmp_path / "checkpoint"))
-    assert not archive.names(ORIGIN), "it is written before the checkpoint, not before that"
+    assert not archive.segments(ORIGIN).names(), "it is written before the checkpoint, not before that"
     leaves.write_due()
-    segments = list(archive.read(ORIGIN, list(archive.names(ORIGIN))))
+    segments = list(archive.segments(ORIGIN).read(archive.segments(ORIGIN).names()))
     assert len(segments) > 1 and b"".join(each.log for each in segments) == b"what was recorded"
     blocks = [parse_block(memoryview(block)) for each in segments for block in each.blocks]
     assert [number for block in blocks for number in block.numbers] == list(range(50))
@@ -78,12 +79,12 @@ def test_what_could_not_be_written_is_written_with_the_next_checkpoint(
         raise StorageUnavailable("the disk is full")
 
     with monkeypatch.context() as full:
-        full.setattr(Archive, "write", is_full)
+        full.setattr(SegmentFiles, "write", is_full)
         with pytest.raises(StorageUnavailable):
             leaves.write_due()
     leaves.write_due()
     archive = Archive(str(tmp_path / "checkpoint"))
-    (segment,) = archive.read(ORIGIN, list(archive.names(ORIGIN)))
+    (segment,) = archive.segments(ORIGIN).read(archive.segments(ORIGIN).names())
     assert len(segment.blocks) == 1
 
 

@@ -10,9 +10,11 @@ import pytest
 
 from clonos.errors import LogCorrupt
 from clonos.protocol.archive.archive_segment import ArchiveSegment, EpochEnded
+from clonos.protocol.archive.stored_segment import SegmentName
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Epoch, LogOffset, Origin, OutputNumber
-from clonos.storage.archive import Archive, SegmentName, decode_segment, encode_segment
+from clonos.storage.archive import Archive
+from clonos.storage.segment_codec import decode_segment, encode_segment
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "archive_segment_v1.bin"
 WITH_LINEAGE = GOLDEN.with_name("archive_segment_v1_lineage.bin")
@@ -74,22 +76,22 @@ def test_damage_is_said() -> None:
 
 def test_segments_are_found_in_order(tmp_path: Path) -> None:
     archive = Archive(str(tmp_path))
-    assert archive.names(ORIGIN) == {}
+    assert archive.segments(ORIGIN).names() == {}
     written = [
         replace(SEGMENT, epoch=Epoch(epoch), written_at=at, number=number)
         for epoch, at, number in ((2, 30, 0), (1, 20, 1), (1, 10, 0), (11, 40, 0))
     ]
-    sizes = [archive.write(segment) for segment in written]
-    assert list(archive.names(ORIGIN)) == [
+    sizes = [archive.segments(ORIGIN).write(segment) for segment in written]
+    assert list(archive.segments(ORIGIN).names()) == [
         SegmentName(Epoch(epoch), at, SEGMENT.fence, number)
         for epoch, at, number in ((1, 10, 0), (1, 20, 1), (2, 30, 0), (11, 40, 0))
     ]
-    assert sum(archive.names(ORIGIN).values()) == sum(sizes)
-    assert archive.names(Origin.of(2, 0)) == {}
-    names = list(archive.names(ORIGIN))
-    assert list(archive.read(ORIGIN, names)) == [written[2], written[1], written[0], written[3]]
-    archive.drop(ORIGIN, names[:2])
-    assert list(archive.read(ORIGIN, names)) == [written[0], written[3]], (
+    assert sum(archive.segments(ORIGIN).names().values()) == sum(sizes)
+    assert archive.segments(Origin.of(2, 0)).names() == {}
+    names = list(archive.segments(ORIGIN).names())
+    assert list(archive.segments(ORIGIN).read(names)) == [written[2], written[1], written[0], written[3]]
+    archive.segments(ORIGIN).drop_upto(Epoch(1))
+    assert list(archive.segments(ORIGIN).read(names)) == [written[0], written[3]], (
         "those that are gone are passed over"
     )
 

@@ -20,14 +20,14 @@ from typing import IO, Final
 
 from clonos.errors import ClonosError
 from clonos.protocol.archive.archive_segment import ArchiveSegment
-from clonos.protocol.archive.retention import StoredSegment, kept_behind
+from clonos.protocol.archive.retention import kept_behind
 from clonos.protocol.archive.segment_cutter import InputSpool, SegmentCutter
 from clonos.protocol.engine.given_rows import GivenRows
 from clonos.protocol.engine.instance import InstanceSnapshot
 from clonos.protocol.engine.lineage_recorder import LineageRecorder
 from clonos.protocol.engine.services import CausalServices
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import NO_EPOCH, Epoch, LogOffset, Origin
+from clonos.protocol.ids import FIRST_EPOCH, NO_EPOCH, Epoch, LogOffset, Origin
 from clonos.protocol.line.snapshot_name import MARKED_EVERY, SnapshotName
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.storage.archive import Archive
@@ -172,7 +172,7 @@ class Archivist:
                 archive.write_program(self._program, self._raw_program)
             self._has_program = True
         while self._due:
-            archive.write(self._due[0])
+            archive.segments(self._origin).write(self._due[0])
             self._due.popleft()
 
     def _opened(self) -> Archive:
@@ -203,6 +203,7 @@ class Archivist:
             try:
                 store.store(pending)
                 self._forget(store)
+                self._compact(name)
             except ClonosError as error:
                 self._not_kept(error)
 
@@ -227,16 +228,19 @@ class Archivist:
             return self._state_at is None or time.monotonic() - self._state_at >= apart
         return records - self._records >= _BETWEEN_STATES_RECORDS
 
+    def _compact(self, name: SnapshotName) -> None:
+        """All epochs before that of a checkpoint are over."""
+        if name.epoch > FIRST_EPOCH:
+            self._opened().segments(self._origin).compact(Epoch(name.epoch - 1), name.fence)
+
     def _forget(self, store: SnapshotStore) -> None:
-        archive = self._opened()
-        names = archive.names(self._origin)
+        segments = self._opened().segments(self._origin)
         horizon = time.time_ns() // 1000 - int(self._keep * 1_000_000)
         states = [name.epoch for name in store.manifests() if name.final]
-        stored = (StoredSegment(name.epoch, name.written_at, size) for name, size in names.items())
-        behind = kept_behind(stored, states, horizon, self._most)
+        behind = kept_behind(segments.stored(), states, horizon, self._most)
         if behind == NO_EPOCH:
             return
-        archive.drop(self._origin, [name for name in names if name.epoch <= behind])
+        segments.drop_upto(behind)
         store.forget(before_epoch=behind)
 
     def _not_kept(self, error: ClonosError) -> None:

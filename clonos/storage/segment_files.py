@@ -1,0 +1,207 @@
+"""The segments of an instance in an archive's folder: each in a file of its own, until many go into one
+(`protocol.archive.compaction`).
+
+A file with several appears before those of its segments go, so that a segment may be in both: its own file counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Final
+
+from clonos.errors import LogCorrupt
+from clonos.protocol.archive.archive_segment import ArchiveSegment
+from clonos.protocol.archive.compaction import to_compact
+from clonos.protocol.archive.stored_segment import SegmentName, StoredSegments
+from clonos.protocol.fence import LOWEST_FENCE, Fence
+from clonos.protocol.ids import Epoch
+from clonos.storage.compacted_segments import CompactedName, Place, compacted, index_bytes, read_index
+from clonos.storage.folder import Folder
+from clonos.storage.segment_codec import decode_segment, encode_segment
+
+_AT_ONCE: Final = 8
+"""Indexes that are read side by side, where storage takes long to answer."""
+
+
+class SegmentFiles:
+    """See the module. `directory` is theirs in the folder. What other processes do meanwhile is seen when a segment is
+    not found any more where it was."""
+
+    def __init__(self, folder: Folder, directory: str) -> None:
+        self._folder = folder
+        self._directory = directory
+        self._single: dict[SegmentName, int] = {}  # with their bytes
+        self._compacted: dict[CompactedName, int] = {}
+        self._indexes: dict[CompactedName, dict[SegmentName, Place]] = {}
+        self._where: dict[SegmentName, CompactedName] = {}
+        self._at_hand: tuple[CompactedName, bytes] | None = None  # the last one that was read
+
+    def _path(self, name: SegmentName | CompactedName) -> str:
+        return f"{self._directory}/{name}"
+
+    # ---------------------------------------------------------------- what there is
+
+    def _list(self) -> None:
+        sizes = self._folder.sizes(self._directory)
+        self._single = {name: sizes[str(name)] for name in filter(None, map(SegmentName.parse, sizes))}
+        self._compacted = {name: sizes[str(name)] for name in filter(None, map(CompactedName.parse, sizes))}
+
+    def stored(self) -> list[StoredSegments]:
+        """Its files, of which none is opened."""
+        self._list()
+        return [
+            *(
+                StoredSegments(each.epoch, each.epoch, each.written_at, size)
+                for each, size in self._single.items()
+            ),
+            *(
+                StoredSegments(each.first, each.last, each.written_at, size)
+                for each, size in self._compacted.items()
+            ),
+        ]
+
+    def names(self) -> dict[SegmentName, int]:
+        """In order, with their bytes."""
+        self._look()
+        sizes = {
+            name: self._indexes[compacted_name][name].size for name, compacted_name in self._where.items()
+        }
+        sizes |= self._single
+        return dict(sorted(sizes.items()))
+
+    def _look(self) -> None:
+        """List what there is, and read the indexes of files that are new."""
+        self._list()
+        new = [name for name in self._compacted if name not in self._indexes]
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            read = dict(zip(new, pool.map(self._index, new), strict=True))
+        known = {name: index for name, index in self._indexes.items() if name in self._compacted}
+        self._indexes = known | {name: index for name, index in read.items() if index is not None}
+        self._where = {name: place for place, index in sorted(self._indexes.items()) for name in index}
+
+    def _index(self, name: CompactedName) -> dict[SegmentName, Place] | None:
+        """None where the file has gone. Of one that is damaged there is a damaged segment for each epoch that it may
+        have."""
+        path = self._path(name)
+        begun = bytearray()
+        try:
+            for piece in self._folder.pieces(path):
+                begun += piece
+                if len(begun) >= index_bytes(begun):
+                    break
+            return read_index(bytes(begun), self._folder.path(path))
+        except FileNotFoundError:
+            return None
+        except LogCorrupt:
+            return {SegmentName(Epoch(epoch), 0, LOWEST_FENCE, 0): Place(0, 0) for epoch in name.epochs}
+
+    # ---------------------------------------------------------------- reading
+
+    def read(self, names: Iterable[SegmentName]) -> Iterator[ArchiveSegment]:
+        """Those that are still there. Raises LogCorrupt."""
+        for name in names:
+            found = self._found(name)
+            if found is None:
+                self._look()  # it may have gone into a file with others
+                found = self._found(name)
+            if found is not None:
+                yield decode_segment(*found)
+
+    def _found(self, name: SegmentName) -> tuple[bytes, str] | None:
+        """A segment's bytes, and where they are. Raises LogCorrupt."""
+        place = None if name in self._single else self._where.get(name)
+        try:
+            if place is None:
+                path = self._path(name)
+                return self._folder.read(path), self._folder.path(path)
+            return self._indexes[place][name].of(
+                self._content(place)
+            ), f"{name} in {self._folder.path(self._path(place))}"
+        except FileNotFoundError:
+            return None
+
+    def _content(self, name: CompactedName) -> bytes:
+        """Raises LogCorrupt where it is damaged, but for the segments themselves."""
+        if self._at_hand is None or self._at_hand[0] != name:
+            path = self._path(name)
+            raw = self._folder.read(path)
+            read_index(raw, self._folder.path(path))
+            self._at_hand = name, raw
+        return self._at_hand[1]
+
+    # ---------------------------------------------------------------- writing
+
+    def write(self, segment: ArchiveSegment) -> int:
+        """Make it durable; its bytes."""
+        raw = encode_segment(segment)
+        self._folder.write(self._path(_name_of(segment)), raw)
+        return len(raw)
+
+    def drop_upto(self, epoch: Epoch) -> None:
+        """All files that have nothing behind it."""
+        self._list()
+        for single in [name for name in self._single if name.epoch <= epoch]:
+            self._folder.delete(self._path(single))
+        for several in [name for name in self._compacted if name.last <= epoch]:
+            self._folder.delete(self._path(several))
+
+    def replace(self, names: Iterable[SegmentName], left: Iterable[ArchiveSegment], fence: Fence) -> None:
+        """Nothing of these is there behind it, but what is left instead, under some of their names."""
+        self._look()
+        gone = set(names)
+        kept = set()
+        for segment in left:
+            self.write(segment)
+            kept.add(_name_of(segment))
+        for place in sorted({self._where[name] for name in gone if name in self._where}):
+            self._rewrite(place, gone, fence)
+        for name in gone - kept:
+            self._folder.delete(self._path(name))
+
+    def unreadable(self, epochs: Iterable[Epoch]) -> dict[range, str]:
+        """Files with several segments that cannot be read, so that `replace` of one of these epochs leaves nothing of
+        them: their epochs, and what is wrong."""
+        self._look()
+        found: dict[range, str] = {}
+        for name in self._compacted:
+            if any(epoch in name.epochs for epoch in epochs):
+                try:
+                    self._content(name)
+                except LogCorrupt as error:
+                    found[name.epochs] = error.message
+        return found
+
+    def _rewrite(self, place: CompactedName, gone: set[SegmentName], fence: Fence) -> None:
+        try:
+            raw = self._content(place)
+        except LogCorrupt:
+            rest = []
+        else:
+            rest = [(name, at.of(raw)) for name, at in self._indexes[place].items() if name not in gone]
+        if rest:
+            name, content = compacted(rest, fence)
+            self._folder.write(self._path(name), content)
+        self._folder.delete(self._path(place))
+
+    def compact(self, upto: Epoch, fence: Fence) -> None:
+        """Put segments of epochs up to that, which are over, together, where there are many."""
+        self._list()
+        for names in to_compact(self._single, [each.epochs for each in self._compacted], upto):
+            parts = list(self._readable(names))
+            if parts:
+                name, content = compacted(parts, fence)
+                self._folder.write(self._path(name), content)
+            for each, _ in parts:
+                self._folder.delete(self._path(each))
+
+    def _readable(self, names: Iterable[SegmentName]) -> Iterator[tuple[SegmentName, bytes]]:
+        """Of their own files; those that are damaged, or encrypted with another key, stay as they are."""
+        for name in names:
+            with suppress(FileNotFoundError, LogCorrupt):
+                yield name, self._folder.read(self._path(name))
+
+
+def _name_of(segment: ArchiveSegment) -> SegmentName:
+    return SegmentName(segment.epoch, segment.written_at, segment.fence, segment.number)
