@@ -258,7 +258,7 @@ def test_all_of_it_is_repeated_to_the_byte(
 
 @pytest.mark.soak
 @pytest.mark.parametrize("mode", ["microbatch", "realtime"])
-def test_500_rows_of_a_run_that_was_struck_at_random(
+def test_1000_rows_of_a_run_that_was_struck_at_random(
     place: Place, capsys: pytest.CaptureFixture[str], mode: str
 ) -> None:
     rng, written = random.Random(7), 0
@@ -279,7 +279,7 @@ def test_500_rows_of_a_run_that_was_struck_at_random(
             start(place, mode, standby="hot")
     place.await_rows(written)
     end_epoch(place)
-    explained(place, capsys, rng.sample(place.rows(), 500))
+    explained(place, capsys, rng.sample(place.rows(), 1000))
     assert all(result["repeated"] for result in verified(place, capsys))
 
 
