@@ -177,6 +177,7 @@ class KeyEraser:
     def carry_out(self, erasure: Erasure) -> None:
         """Raises AlreadyRunning where a driver leads the query, and Fenced where one has begun to."""
         with _leading(self._query) as (leadership, fence):
+            self._query.archive.sweep(each.origin for each in self._query.instances())
             for instance in self._all:
                 leadership.check()
                 with tempfile.TemporaryDirectory(prefix="clonos-erasure-") as folder:
