@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any, Final
 
 from clonos.archive.tracing import Row
+from clonos.archive.user_frames import told_of_frames
 from clonos.errors import ConfigurationError
 from clonos.extras import needs
 from clonos.operators.function_code import called_code
@@ -58,12 +58,8 @@ class EditorDebugger:
 
         self._waits(self._listen())
         debugpy.wait_for_client()
-        before = sys.getprofile()
-        sys.setprofile(_StopAt(called_code(operator)))
-        try:
+        with told_of_frames(called_code(operator), _stop_at):
             return run()
-        finally:
-            sys.setprofile(before)
 
     def _listen(self) -> AttachAddress:
         # It would warn of modules that it does not see into, since they are frozen: those that Python begins with.
@@ -81,26 +77,18 @@ class EditorDebugger:
         return AttachAddress(str(host), int(port))
 
 
-class _StopAt:
-    """Sees each Python function that begins, and suspends the first that has one of these codes, at its first line. A
-    generator, or a coroutine, begins when it is first asked to go on."""
+def _stop_at(frame: FrameType) -> bool:
+    """Suspend it, at its first line, and no other one."""
+    import debugpy
+    import pydevd  # debugpy's, which has it on the path
 
-    def __init__(self, codes: Sequence[CodeType]) -> None:
-        self._codes = codes
-
-    def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
-        if event != "call" or frame.f_code not in self._codes:
-            return
-        sys.setprofile(None)
-        import debugpy
-        import pydevd  # debugpy's, which has it on the path
-
-        if not debugpy.is_client_connected():
-            return  # the editor has gone again
-        debugger = pydevd.get_global_debugger()
-        if debugger.is_files_filter_enabled and debugger.apply_files_filter(
-            frame, frame.f_code.co_filename, True
-        ):
-            # With "justMyCode" nothing stops in installed packages, and the function is in one.
-            debugger.set_use_libraries_filter(False)
-        pydevd.settrace(suspend=True, trace_only_current_thread=True, stop_at_frame=frame, notify_stdin=False)
+    if not debugpy.is_client_connected():
+        return False  # the editor has gone again
+    debugger = pydevd.get_global_debugger()
+    if debugger.is_files_filter_enabled and debugger.apply_files_filter(
+        frame, frame.f_code.co_filename, True
+    ):
+        # With "justMyCode" nothing stops in installed packages, and the function is in one.
+        debugger.set_use_libraries_filter(False)
+    pydevd.settrace(suspend=True, trace_only_current_thread=True, stop_at_frame=frame, notify_stdin=False)
+    return False

@@ -228,7 +228,10 @@ def as_json(value: Any) -> Any:
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return {name: as_json(each) for name, each in zip(value._fields, value, strict=True)}
     if isinstance(value, dict):
-        return {key if isinstance(key, str) else repr(key): as_json(each) for key, each in value.items()}
+        names = [key if isinstance(key, str) else repr(key) for key in value]
+        if len(set(names)) < len(names):  # as of 1 and "1"
+            names = list(map(repr, value))
+        return dict(zip(names, map(as_json, value.values()), strict=True))
     if isinstance(value, list | tuple):
         return [as_json(each) for each in value]
     if value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and isfinite(value)):

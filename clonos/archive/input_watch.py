@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from clonos.errors import StateError
 from clonos.protocol.archive.input_sets import GivenRecord, InputSets, MadeOf, TimerId
 from clonos.protocol.ids import RecordId
+from clonos.protocol.operator import EntryPlace
 from clonos.values.key_codec import pack, unpack
 from clonos.values.state_codec import bytes_of
 
@@ -71,10 +72,10 @@ class InputWatch:
 
     def _digest(self, data: bytes, key: tuple[Any, ...]) -> bytes | None:
         """Of what a user's function keeps for a key; None where that is nothing."""
-        if self._sets.is_own(data):
+        if self._sets.place is EntryPlace.UNDER_KEYS:
             return None
         kept = self._operator.kept(key)
-        if self._sets.is_told:
+        if self._sets.place is EntryPlace.BESIDE_KEYS:
             kept = {at: value for at, value in kept.items() if at == data}
         if not kept:
             return None

@@ -13,10 +13,10 @@ from typing import Any
 
 from clonos.archive.explain import RowId, made_by
 from clonos.archive.reading import LAST, ArchivedInstance, ArchivedQuery, desk_for
-from clonos.archive.tracing import Row, TracedCall, Tracer
+from clonos.archive.tracing import Again, Row, TracedCall
 from clonos.errors import ConfigurationError, StateError
 from clonos.protocol.archive.episode import Lacking
-from clonos.protocol.ids import Epoch, OutputNumber
+from clonos.protocol.ids import Epoch
 from clonos.protocol.recovery.causal.determinant import Step
 from clonos.storage.keyed_state import KeyedState
 from clonos.values.readable import key_said
@@ -42,7 +42,7 @@ def states_around(query: ArchivedQuery, row: RowId, *, before: bool) -> Iterator
     that call found it. Raises StateError where the call cannot be repeated."""
     instance, epoch, call = made_by(query, row)
     with tempfile.TemporaryDirectory(prefix="clonos-state-") as folder:
-        around = _Around(row.number, call, before=before)
+        around = _Around(call, before=before)
         with desk_for(instance, around) as desk:
             around.fork = lambda: desk.fork(Path(folder, "state"))
             lacking = instance.repeated_to_row(row.number, epoch, desk)
@@ -88,15 +88,14 @@ class _Taken:
         return heapq.merge(others, sorted(self.held.items(), key=_key), key=_key)
 
 
-class _Around(Tracer):
+class _Around(Again):
     """Takes the state before or behind the call that has made a row, which an earlier repetition has found."""
 
     fork: Callable[[], KeyedState]
     """The state of the desk as it is now. It is called once."""
 
-    def __init__(self, number: OutputNumber, call: TracedCall, *, before: bool) -> None:
-        super().__init__(number)
-        self._call = call
+    def __init__(self, call: TracedCall, *, before: bool) -> None:
+        super().__init__(call)
         self._before = before
         self._keys: dict[Row, None] = {}  # of the calls of the step so far
         self._replaced: set[bytes] = set()
@@ -108,7 +107,7 @@ class _Around(Tracer):
         self._replaced.clear()
 
     def runs(self, call: TracedCall, operator: Any, run: Callable[[], list[Row]]) -> list[Row]:
-        is_it = call.is_again(self._call)
+        is_it = self.is_again(call)
         if is_it and self._before:
             self._take(operator)
         self._keys |= dict.fromkeys(call.keys)

@@ -54,6 +54,7 @@ class TracedCall:
     """One call of the user's function, or of what stands for it in an operator without one."""
 
     form: str  # record, bundle, timer, end of the epoch
+    index: int  # among the calls of its step
     first: OutputNumber  # that a row of it has
     keys: list[Row] = field(default_factory=list)
     inputs: list[InputRecord] = field(default_factory=list)
@@ -70,15 +71,6 @@ class TracedCall:
     def last(self) -> int:
         """The number of its last row."""
         return self.first + len(self.outputs) - 1
-
-    def is_again(self, found: TracedCall) -> bool:
-        """Whether it is a call that an earlier repetition has found. What it was given is all there when it begins."""
-
-        def given(call: TracedCall) -> tuple[Any, ...]:
-            places = [(record.channel, record.position) for record in call.inputs]
-            return call.form, call.first, places, call.timers
-
-        return given(self) == given(found)
 
 
 class RowIsMade(Exception):
@@ -98,15 +90,18 @@ class Watcher(ABC):
         self.call: TracedCall | None = None  # that is under way
         self.made: Callable[[], OutputNumber] = lambda: NO_OUTPUT  # rows so far, when a step begins
         self._next = NO_OUTPUT
+        self._begun = 0  # calls of the step
         self.cancelled: set[tuple[tuple[int, bytes, str], bool]] = (
             set()
         )  # timers, of those that are fired together
 
     def step_begins(self, step: Step) -> None:
         self._next = output_after(self.made(), 1)
+        self._begun = 0
 
     def begin(self, form: str) -> TracedCall:
-        self.call = TracedCall(form, self._next)
+        self.call = TracedCall(form, self._begun, self._next)
+        self._begun += 1
         return self.call
 
     def end(self, call: TracedCall, outputs: list[Row]) -> None:
@@ -149,6 +144,19 @@ class Tracer(Watcher):
     def ended(self, call: TracedCall) -> None:
         if call.first <= self.number <= call.last:
             self.found = call
+
+
+class Again(Tracer):
+    """Looks on at the call that has made a row, `found` by an earlier repetition: in the same step, the same one in
+    turn. So it is known before it has made its rows, and told from others that make none."""
+
+    def __init__(self, found: TracedCall) -> None:
+        super().__init__(found.first)
+        self._call = found
+
+    def is_again(self, call: TracedCall) -> bool:
+        """Of a call of the step."""
+        return call.index == self._call.index
 
 
 class TracedOperator:

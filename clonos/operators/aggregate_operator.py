@@ -20,7 +20,7 @@ from clonos.operators.column_flow import ColumnFlow
 from clonos.operators.expressions.aggregates import OTHERS_ARE_KEPT, Aggregation, Fold, Kept
 from clonos.operators.expressions.compiled import EvaluationError
 from clonos.operators.outputs import row_index
-from clonos.protocol.operator import Services
+from clonos.protocol.operator import EntryPlace, Services
 from clonos.values.key_codec import kept_under, pack
 
 Row = tuple[Any, ...]
@@ -47,6 +47,8 @@ class AggregateOperator:
 
     def open(self, services: Services) -> None:
         self._services = services
+        if services.input_sets is not None:
+            services.input_sets.entries_are(EntryPlace.UNDER_KEYS)
 
     def bundle(self, keys: list[Row], rows: list[Row]) -> list[Row]:
         loaded: dict[Row, list[Kept]] = {}

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
-from clonos.errors import InputError, UserFunctionError
+from clonos.errors import InputError, QueryDefinitionError, UserFunctionError
 from clonos.operators.expressions.compiled import EvaluationError
 from clonos.operators.expressions.derived import DerivedRows, ExpressionFailed, Made
 from clonos.operators.expressions.tree import Derivation
@@ -22,6 +22,8 @@ from clonos.protocol.operator import Operator, Services
 from clonos.protocol.side_output import MAIN, OutputName, output_of, side_row_type
 
 Row = tuple[Any, ...]
+_MOST: Final = 255
+"""How many rows a row becomes is told in a byte (`engine.given_rows`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,12 @@ class DerivedOutputs:
     wanted: frozenset[OutputName]
 
     def around(self, make: Callable[[], Any]) -> Callable[[], Any]:
-        """What makes the operator, made to give them, too."""
+        """What makes the operator, made to give them, too. Raises QueryDefinitionError where there are too many."""
+        if len(self.wanted) > _MOST:
+            raise QueryDefinitionError(
+                f"{len(self.wanted)} outputs of {self.operator!r} are read; at most {_MOST} can be",
+                hint="Read fewer of them, and let an operator behind it tell its rows apart",
+            )
         return _Make(make, self)
 
 

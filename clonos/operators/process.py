@@ -25,7 +25,7 @@ from clonos.operators.outputs import RAISED, Outputs, failed, row_index
 from clonos.operators.rows import zone_of
 from clonos.operators.side_outputs import SideOutputs
 from clonos.protocol.engine.given_rows import rows_told
-from clonos.protocol.operator import Services
+from clonos.protocol.operator import EntryPlace, Services
 from clonos.protocol.versions.state_evolution import Fields
 from clonos.values.key_codec import kept_under, pack
 
@@ -198,12 +198,17 @@ class ConnectOperator(ProcessOperator):
         **more: Any,
     ) -> None:
         super().__init__(OfBoth(left, right), output, **more)
-        self._left = left
+        of = getattr(left, "__self__", None)
+        self._join = of if isinstance(of, KnowsColumns) else None  # its functions are the library's own
+
+    def open(self, services: Services) -> None:
+        super().open(services)
+        if self._join is not None and services.input_sets is not None:
+            services.input_sets.entries_are(EntryPlace.UNDER_KEYS)
 
     def column_flow(self, keys: int) -> ColumnFlow | None:
-        """Known of a join, whose functions are the library's own."""
-        join = getattr(self._left, "__self__", None)
-        return join.column_flow(keys) if isinstance(join, KnowsColumns) else None
+        """Known of a join."""
+        return None if self._join is None else self._join.column_flow(keys)
 
 
 def _checked(state: Any) -> dict[Any, Any] | None:

@@ -18,7 +18,7 @@ from clonos.operators.window_contents import Aggregate, Contents, Key
 from clonos.operators.window_context import WindowContext
 from clonos.operators.windows import SessionWindows, Window, Windows
 from clonos.protocol.event_time import ended_by, is_late
-from clonos.protocol.operator import Entry, Services
+from clonos.protocol.operator import Entry, EntryPlace, Services
 from clonos.values.grouping_keys import key_of
 from clonos.values.key_codec import pack
 
@@ -91,6 +91,8 @@ class WindowOperator(ProcessOperator):
     def open(self, services: Services) -> None:
         super().open(services)
         self._ctx = WindowContext(services, self._zone, self._side_outputs)
+        if services.input_sets is not None:
+            services.input_sets.entries_are(EntryPlace.BESIDE_KEYS)
 
     def kept(self, key: Key) -> dict[bytes, Any]:
         """With what is kept of the key's windows."""

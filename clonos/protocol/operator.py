@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from clonos.errors import Where
@@ -62,9 +63,20 @@ Entry: TypeAlias = tuple[bytes, str | int]
 """Something that an operator keeps: the key of state under which it is, and which it is there."""
 
 
+class EntryPlace(Enum):
+    """Where an operator keeps its entries."""
+
+    UNDER_KEYS = "under keys"  # where a user's function would keep its state: there is none
+    BESIDE_KEYS = "beside keys"  # a user's function may keep state, under its key
+
+
 class InputSetPort(Protocol):
     """An operator tells it what it does with records in the entries of its state, so that it is known of which its rows
     are (`clonos.protocol.archive.input_set`). It is there only where a past epoch is repeated to find that out."""
+
+    def entries_are(self, place: EntryPlace) -> None:
+        """The operator keeps entries there. It is said when the operator is opened."""
+        ...
 
     def rows_go_to(self, made: Sequence[Any]) -> None:
         """The rows of the call are added to this list."""

@@ -16,7 +16,7 @@ import re
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from clonos.errors import LogCorrupt
 from clonos.protocol.archive.stored_segment import SegmentName
@@ -59,8 +59,7 @@ class CompactedName:
         return range(self.first, self.last + 1)
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """Where a segment is in its file, in bytes."""
 
     start: int

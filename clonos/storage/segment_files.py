@@ -65,9 +65,7 @@ class SegmentFiles:
     def names(self) -> dict[SegmentName, int]:
         """In order, with their bytes."""
         self._look()
-        sizes = {
-            name: self._indexes[compacted_name][name].size for name, compacted_name in self._where.items()
-        }
+        sizes = {name: place.size for index in self._indexes.values() for name, place in index.items()}
         sizes |= self._single
         return dict(sorted(sizes.items()))
 

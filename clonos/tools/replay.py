@@ -20,6 +20,7 @@ from clonos.archive.debugging import Debugger, Stop, StoppedThere, under_pdb
 from clonos.archive.explain import RowId, as_columns, as_json, columns, made_by
 from clonos.archive.reading import ArchivedInstance, ArchivedQuery, desk_for, epochs_between
 from clonos.archive.recorded_answers import Calls
+from clonos.archive.tracing import TracedCall
 from clonos.archive.what_if import Compared, Difference, WhatIf
 from clonos.errors import ConfigurationError, StateError
 from clonos.operators.named_object import named_object
@@ -104,7 +105,7 @@ def _waits(address: AttachAddress) -> None:
 def _stop(query: ArchivedQuery, row: RowId, debugger: Debugger | None) -> int:
     instance, epoch, call = made_by(query, row)
     print(
-        f"row {row} was made by {instance}, epoch {epoch}, in the call for {_given(call.keys, call.inputs)}",
+        f"row {row} was made by {instance}, epoch {epoch}, {_called(call)}",
         flush=True,
     )
     if debugger is None:
@@ -119,9 +120,18 @@ def _stop(query: ArchivedQuery, row: RowId, debugger: Debugger | None) -> int:
     raise StateError(f"the call that made row {row} was not repeated again")
 
 
-def _given(keys: list[Any], inputs: list[Any]) -> str:
-    key = f"key {', '.join(map(repr, keys[0]))}" if len(keys) == 1 and keys[0] else f"{len(keys)} keys"
-    return f"{key}, {inputs[0].row!r}" if len(inputs) == 1 else f"{key}, {len(inputs)} records"
+def _called(call: TracedCall) -> str:
+    key = ", ".join(map(repr, call.keys[0])) if len(call.keys) == 1 else ""
+    if call.timers:
+        return f"in the timer {call.timers[0][1]!r} of key {key}"
+    if not call.inputs:
+        return f"at the {call.form}"
+    of = f"key {key}" if key else f"{len(call.keys)} keys"
+    return (
+        f"in the call for {of}, {call.inputs[0].row!r}"
+        if len(call.inputs) == 1
+        else (f"in the call for {of}, {len(call.inputs)} records")
+    )
 
 
 # --------------------------------------------------------------- another function

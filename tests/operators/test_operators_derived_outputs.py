@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from surface_services import FakeServices, advance, opened
 
-from clonos.errors import InputError, UserFunctionError
+from clonos.errors import InputError, QueryDefinitionError, UserFunctionError
 from clonos.operators.derived_outputs import DerivedOutput, DerivedOutputs
 from clonos.operators.expressions.conforming import Conforming
 from clonos.operators.expressions.tree import COLUMN, LITERAL, Derivation, Expression, Select, Where
@@ -59,6 +59,14 @@ DERIVED = {
 
 def given(derived: dict[OutputName, DerivedOutput] = DERIVED, *wanted: OutputName) -> DerivedOutputs:
     return DerivedOutputs("op", {MAIN: OWN, SIDE: LATE}, derived, frozenset([*derived, *wanted]))
+
+
+def test_more_outputs_than_lineage_can_count_are_refused() -> None:
+    many = [OutputName(f"out-{at}") for at in range(256)]
+    derived = dict.fromkeys(many, DERIVED[BIG])
+    given(dict.fromkeys(many[:255], DERIVED[BIG])).around(object)
+    with pytest.raises(QueryDefinitionError, match="256 outputs of 'op' are read; at most 255"):
+        given(derived).around(object)
 
 
 def named(row: Any, ctx: Any) -> Iterator[Any]:

@@ -57,9 +57,8 @@ class Desk:
         sets.begin_at_state((*timer, True) for timer in self._services.event_timers.pending())
         self.looks.rows.clear()
         self.looks.input_sets = self._services.input_sets = sets
-        operator = TracedOperator(self._operator._operator, self.looks)
-        operator._services = self._services
-        self._operator = operator
+        self._operator = TracedOperator(self._operator._operator, self.looks)
+        self._operator.open(self._services)
 
     def take(self, records: list[tuple[Any, ...]], *, of_right: bool = False) -> None:
         rows = self._forms.read(records, of_right=of_right)
@@ -311,4 +310,107 @@ def test_records_that_are_at_work_together_are_of_one_call(tmp_path: Path) -> No
     bounds = [{each.position for kept in part.kept for each in kept} for _, part in desk.looks.rows]
     assert exact == [{0, 1, 2}] * 3 + [{3}] + [{4, 5}] * 2
     assert bounds == [set()] * 3 + [{0, 2}] + [{1}] * 2
+    desk.close()
+
+
+def when(second: int) -> dt.datetime:
+    return BEGIN + dt.timedelta(seconds=second)
+
+
+def seen_until_it_times_out(key: Any, frames: Any, state: Any) -> Iterator[Any]:
+    import pandas as pd
+
+    if state.hasTimedOut:
+        (seen,) = state.get
+        state.remove()
+        yield pd.DataFrame({"k": [key[0]], "of": [seen]})
+        return
+    state.update(([int(n) for frame in frames for n in frame["n"]],))
+    state.setTimeoutTimestamp(int(when(60).timestamp() * 1000))
+
+
+@pytest.mark.parametrize("through_state", [False, True])
+def test_a_late_record_is_in_no_timer(tmp_path: Path, through_state: bool) -> None:
+    """The function is not given it, so that what it sets is of the others alone."""
+    made = ROWS.groupBy("k").applyInPandasWithState(
+        seen_until_it_times_out,
+        "k string, of array<bigint>",
+        "of array<bigint>",
+        "append",
+        "EventTimeTimeout",
+        name="seen",
+        per="bundle",
+    )
+    desk = Desk(made, tmp_path / "state", through_state=through_state)
+    desk.reach(30)
+    desk._services.epoch_watermark = desk._services.watermark
+    desk.take([("a", 0, when(1)), ("a", 1, when(40))])
+    desk.reach(100)
+    ((row, part),) = desk.looks.rows
+    assert list(row[1]) == [1]
+    assert {record.position for kept in part.kept for record in kept} == {1}
+    desk.close()
+
+
+def ended_so_far(key: Any, window: Any, rows: Any, ctx: Any) -> Iterator[Any]:
+    ctx.state["w"] = ctx.state.get("w", 0) + len(rows)
+    yield key[0], [row.n for row in rows]
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_what_a_window_is_given_does_not_change_the_state_of_its_function(
+    tmp_path: Path, is_cut: bool
+) -> None:
+    """Also for the first record behind a state that the repetition begins with."""
+    made = ROWS.groupBy("k").window("5 seconds").process(ended_so_far, "k string, of array<bigint>", name="w")
+    desk = Desk(made, tmp_path / "state", through_state=True)
+    desk.take([("a", 0, when(0))])
+    desk.reach(5)
+    if is_cut:
+        desk.begin_at_state()
+    desk.take([("a", 1, when(6))])
+    desk.take([("a", 2, when(11))])
+    desk.reach(10)
+    row, part = desk.looks.rows[-1]
+    assert list(row[1]) == [1]
+    exact = [record.position for kept in part.kept if not kept.is_bound for record in kept]
+    bound = [record.position for kept in part.kept if kept.is_bound for record in kept]
+    assert (exact, bound, part.lacks) == ([1], [] if is_cut else [0], is_cut)
+    desk.close()
+
+
+def test_a_join_behind_a_state_keeps_nothing_of_a_function(tmp_path: Path) -> None:
+    """What it keeps itself is under the key, and no state of a user's function."""
+    desk = Desk(JOINS["inner"], tmp_path / "state", through_state=True)
+    desk.take([("a", 0, when(0))])
+    desk.begin_at_state()
+    desk.take([("a", 1, when(1))], of_right=True)
+    ((_, part),) = desk.looks.rows
+    assert part.lacks and not any(kept.is_bound for kept in part.kept)
+    desk.close()
+
+
+def first_sets_a_timer(key: Any, row: Any, ctx: Any) -> list[Any]:
+    ctx.state["n"] = ctx.state.get("n", 0) + 1
+    if ctx.state["n"] == 1:
+        ctx.timer(at=row.at + dt.timedelta(seconds=1), name="beat", event=True)
+    return []
+
+
+def beat(key: Any, timer: Any, ctx: Any) -> Iterator[Any]:
+    ctx.state["beats"] = ctx.state.get("beats", 0) + 1
+    ctx.timer(at=timer.due_us + 1_000_000, name="beat", event=True)
+    yield key[0], ctx.state["beats"]
+
+
+def test_a_timer_that_is_set_again_is_of_no_more_each_time(tmp_path: Path) -> None:
+    made = ROWS.groupBy("k").process(first_sets_a_timer, "k string, n long", name="w", on_timer=beat)
+    desk = Desk(made, tmp_path / "state", through_state=True)
+    for at in range(50):
+        desk.take([("a", at, when(at))])
+        desk.reach(at)
+    found = [part.kept for _, part in desk.looks.rows]
+    assert len(found) == 49 and len(found[-1]) == len(found[2]) <= 3
+    assert [record.position for kept in found[-1] if not kept.is_bound for record in kept] == [0]
+    assert {record.position for kept in found[-1] if kept.is_bound for record in kept} == set(range(50))
     desk.close()

@@ -259,18 +259,6 @@ def test_of_sessions_that_became_one_nothing_is_left_behind_it() -> None:
     assert not sets.still_follows
 
 
-def test_what_an_operator_tells_of_is_no_state_of_a_function() -> None:
-    """Though it is under the key: in front of its first call that is not known yet."""
-    sets = InputSets(through_state=True)
-    sets.begin_at_state([])
-    sets.begin_call([GivenRecord(record(5), b"a")])
-    sets.state_was(b"a", is_there=True)
-    sets.holds((b"a", "left"), 1)
-    sets.adds((b"a", "left"))
-    (one,) = sets.end_call(1)
-    assert (one.inputs, one.kept, one.lacks) == ((record(5),), (), False)
-
-
 def test_only_records_that_are_looked_for_are_followed_until_none_is_kept() -> None:
     sets = InputSets(is_followed=lambda each: each.position == 1)
     for at in range(3):

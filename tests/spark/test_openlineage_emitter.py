@@ -274,8 +274,8 @@ def test_a_path_is_that_of_the_endpoint_and_the_key_that_of_the_client(
 ) -> None:
     monkeypatch.setenv("OPENLINEAGE_API_KEY", "open sesame")
     with lineage_consumer() as consumer:
-        send_one(f"{consumer.url}/openapi/openlineage/api/v1/lineage")
-    assert consumer.paths == {"/openapi/openlineage/api/v1/lineage"}
+        send_one(f"{consumer.url}/openapi/openlineage/api/v1/lineage?tenant=7")
+    assert consumer.paths == {"/openapi/openlineage/api/v1/lineage?tenant=7"}
     assert consumer.keys == {"Bearer open sesame"}
 
 
@@ -308,6 +308,9 @@ def test_configuration_that_is_nonsense_is_told_before_the_query_runs(
         Run("true")
     Path("openlineage.yml").write_text("transport:\n  type: console\n")
     Run("true").emitter.ended(None)  # the log is asked for
+    with pytest.raises(ConfigurationError, match="http://host:abc") as raised:
+        Run("http://user:open-sesame@host:abc/way?key=open-sesame")
+    assert "sesame" not in str(raised.value)
     monkeypatch.setattr(consumers, "installed", lambda package: False)
     with pytest.raises(ConfigurationError, match=r"clonos-spark\[openlineage\]"):
         Run("true")

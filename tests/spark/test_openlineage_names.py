@@ -57,6 +57,26 @@ def test_sinks_are_called_as_other_producers_call_their_places(tmp_path: Path) -
         assert "secret" not in str(dataset_of_sink(sink)), what
 
 
+def test_a_place_has_one_name_by_whichever_link_it_is_said_to_be(tmp_path: Path) -> None:
+    """Or else who reads what another query writes would not be connected with that."""
+    (tmp_path / "real" / "out").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    by_link = tmp_path / "link" / "out"
+    names = {
+        dataset_of_sink(clonos.sinks.jsonl(by_link)),
+        dataset_of_sink(clonos.sinks.delta(by_link)),
+        at_uri(str(by_link)),
+        at_uri(f"file://{by_link}/"),
+        at_uri(str(tmp_path / "real" / "out")),
+    }
+    assert names == {("file", str((tmp_path / "real" / "out").resolve()))}
+    databases = {
+        dataset_of_sink(clonos.sinks.sql(f"sqlite:///{by_link}/a.db", "t")),
+        jdbc_table(f"jdbc:sqlite:{by_link}/a.db", "t"),
+    }
+    assert len(databases) == 1
+
+
 def test_columns_are_called_as_the_table_has_them() -> None:
     sink = clonos.sinks.sql(
         "sqlite:////tmp/a.db", "t", mode="upsert", key="k", delete="gone", columns={"n": "amount"}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from clonos.archive.drawing import draw
-from clonos.archive.explain import RowId
+from clonos.archive.explain import RowId, as_json
 from clonos.archive.masking import Mask
 from clonos.errors import ConfigurationError
 from clonos.protocol.ids import Origin
@@ -149,3 +149,9 @@ def test_ids_as_sinks_show_them(text: str) -> None:
 def test_what_is_no_id_of_a_row_of_the_query_is_refused(text: str, why: str) -> None:
     with pytest.raises(ConfigurationError, match=why):
         RowId.parse(text, QUERY)
+
+
+def test_keys_of_a_dict_stay_apart_in_json() -> None:
+    assert as_json({1: "a", "b": 2, (3, None): True}) == {"1": "a", "b": 2, "(3, None)": True}
+    assert as_json({1: "a", "1": "b"}) == {"1": "a", "'1'": "b"}
+    assert as_json({"x": {True: 1, "True": 2}}) == {"x": {"True": 1, "'True'": 2}}

@@ -139,6 +139,17 @@ class Kept:
         return found.all(is_bound=self.is_bound) if found.follows else None
 
 
+def united(parts: Iterable[Kept]) -> tuple[Kept, ...]:
+    """The same, where what is all that an input set had up to some element is there once."""
+    found: dict[tuple[int, int, bool], Kept] = {}
+    for part in parts:
+        at = id(part.of), part.begin, part.is_bound
+        known = found.get(at)
+        if known is None or part.end > known.end:
+            found[at] = part
+    return tuple(found.values())
+
+
 def _is_any_in(numbers: list[int], begin: int, end: int) -> bool:
     at = bisect_left(numbers, begin)
     return at < len(numbers) and numbers[at] < end

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
-from clonos.protocol.archive.input_set import InputSet, Kept
+from clonos.protocol.archive.input_set import InputSet, Kept, united
 from clonos.protocol.ids import RecordId
-from clonos.protocol.operator import Entry
+from clonos.protocol.operator import Entry, EntryPlace
 
 TimerId = tuple[int, bytes, str, bool]
 """When it is due, its key and name, whether it is of event time."""
@@ -68,14 +68,18 @@ class _Call:
     def keys(self) -> set[bytes]:
         return {one.key for one in self.given} if self.of is None else {self.of[1]}
 
-    def inputs(self, key: bytes | None) -> tuple[RecordId, ...]:
+    def records(self, key: bytes | None) -> Sequence[GivenRecord]:
+        """That the function was given, or those of a key."""
         if key is None and not self.passed_over:
-            return tuple([one.record for one in self.given])
-        return tuple(
-            one.record
+            return self.given
+        return [
+            one
             for at, one in enumerate(self.given)
             if at not in self.passed_over and (key is None or one.key == key)
-        )
+        ]
+
+    def inputs(self, key: bytes | None) -> tuple[RecordId, ...]:
+        return tuple([one.record for one in self.records(key)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +106,7 @@ class InputSets:
         self._is_followed = is_followed
         self._is_from_before = False
         self._entries: dict[Entry, InputSet] = {}
-        self._own: set[bytes] = set()  # keys of state under which the operator itself keeps something
+        self.place: EntryPlace | None = None  # where the operator itself keeps something, if it does
         self._states: dict[bytes, InputSet] = {}  # of a user's function, by key
         self._timers: dict[TimerId, tuple[Kept, ...]] = {}
         self._gathered: dict[bytes, InputSet] = {}
@@ -141,9 +145,8 @@ class InputSets:
             self._states.pop(key, None)  # what comes next begins with nothing
         elif has_changed:
             found = self._states.setdefault(key, InputSet())
-            for one in call.given:
-                if one.key == key:
-                    self._add(found, one)
+            for one in call.records(key):
+                self._add(found, one)
             found.extend_once(part for part in (*call.timer, *call.read) if part.of is not found)
             if call.ends_epoch and (held := self._gathered.get(key)) is not None:
                 found.extend_once([held.all()])
@@ -153,14 +156,13 @@ class InputSets:
         if timer in self._timers:
             return
         call, key = self._call, timer[1]
-        own = [one for one in call.given if one.key == key] or call.given
         records = InputSet()
-        for one in own:
+        for one in call.records(key) or call.records(None):
             self._add(records, one)
         if call.ends_epoch and (held := self._gathered.get(key)) is not None:
             records.extend([held.all()])
         direct = (records.all(),) if len(records) else ()
-        self._timers[timer] = (*direct, *call.timer, *self._bounds(key))
+        self._timers[timer] = united((*direct, *call.timer, *self._bounds(key)))
 
     def timer_cancelled(self, timer: TimerId) -> None:
         self._timers.pop(timer, None)
@@ -189,15 +191,6 @@ class InputSets:
         return [*self._gathered]
 
     @property
-    def is_told(self) -> bool:
-        """Whether the operator keeps entries of its own. What a user's function keeps beside is under its key alone."""
-        return bool(self._own)
-
-    def is_own(self, key: bytes) -> bool:
-        """Whether what is kept under a key of state is the operator's own, of which it tells."""
-        return key in self._own
-
-    @property
     def still_follows(self) -> bool:
         """Whether anything that is kept is of a record that is looked for."""
         waiting = () if self._call.ends_epoch else self._gathered.values()
@@ -207,6 +200,9 @@ class InputSets:
 
     # ------------------------------------------------------------------ told by the operator
 
+    def entries_are(self, place: EntryPlace) -> None:
+        self.place = place
+
     def rows_go_to(self, made: Sequence[Any]) -> None:
         self._call.made = made
 
@@ -215,7 +211,6 @@ class InputSets:
 
     def holds(self, entry: Entry, elements: int) -> None:
         if entry not in self._entries:
-            self._own.add(entry[0])
             found = self._entries[entry] = InputSet()
             for _ in range(elements):
                 found.add_unknown()
@@ -275,7 +270,7 @@ class InputSets:
         at = len(call.made)
         if call.told and call.told[-1].at == at:
             call.told.pop()  # no row came of what was told before
-        is_of_function = self.through_state and key is None and not self._own.issuperset(call.keys)
+        is_of_function = self.through_state and key is None and self.place is not EntryPlace.UNDER_KEYS
         call.told.append(_Told(at, kept, key, tuple(map(Kept.as_bound, call.read)) if is_of_function else ()))
         if is_of_function:
             call.read += kept
@@ -285,6 +280,4 @@ class InputSets:
         if not self.through_state:
             return ()
         states = self._call.states
-        return tuple(
-            kept for at, kept in states.items() if len(kept) and key in (None, at) and at not in self._own
-        )
+        return tuple(kept for at, kept in states.items() if len(kept) and key in (None, at))

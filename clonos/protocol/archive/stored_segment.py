@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Epoch
@@ -12,9 +12,9 @@ from clonos.protocol.ids import Epoch
 _NAME: Final = re.compile(r"(\d{20})-(\d{20})-([0-9a-f]{32})-(\d{8})\.segment")
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class SegmentName:
-    """By it the segments of an instance are in the order of epochs, and in each in that of time."""
+class SegmentName(NamedTuple):
+    """Segments of an instance, of which there may be a million, are by it in the order of epochs, and in each in that of
+    time."""
 
     epoch: Epoch
     written_at: int  # microseconds since 1970

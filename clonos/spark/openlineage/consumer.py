@@ -47,8 +47,10 @@ def client_for(consumer: Consumer) -> OpenLineageClient:
         client = OpenLineageClient(config=config)
         said = client.config.transport or {}
     except Exception as error:  # whatever it raises at what it is told
+        user, at, _ = urlsplit(consumer.url).netloc.rpartition("@")
+        why = str(error).replace(user + at, "")  # it may have a password
         raise ConfigurationError(
-            f"OpenLineage's client cannot be set up: {type(error).__name__}: {error}",
+            f"OpenLineage's client cannot be set up: {type(error).__name__}: {why}",
             hint="Correct openlineage.yml, or the OPENLINEAGE_* of the driver's environment",
         ) from error
     if client.transport.kind == "console" and not said.get("type"):
@@ -61,10 +63,11 @@ def client_for(consumer: Consumer) -> OpenLineageClient:
 
 
 def _transport(url: str) -> dict[str, Any]:
-    """A path behind host and port is that of the endpoint. The key is where the client itself looks for it."""
+    """What is behind host and port is the endpoint. The key is where the client itself looks for it."""
     parts = urlsplit(url)
     made: dict[str, Any] = {"type": "http", "url": f"{parts.scheme}://{parts.netloc}"}
-    if parts.path.strip("/"):
-        made["endpoint"] = parts.path.lstrip("/")
+    endpoint = parts.path.lstrip("/") + (f"?{parts.query}" if parts.query else "")
+    if endpoint:
+        made["endpoint"] = endpoint
     key = os.environ.get("OPENLINEAGE_API_KEY")
     return {**made, "auth": {"type": "api_key", "apiKey": key}} if key else made

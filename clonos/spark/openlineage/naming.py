@@ -5,6 +5,7 @@ A namespace says where something is, without user or password; a name says what 
 
 from __future__ import annotations
 
+import os
 import posixpath
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -29,10 +30,11 @@ class DatasetName(NamedTuple):
 
 
 def file_at(path: str) -> DatasetName:
-    """A file or folder of this host, or of a file system that is mounted on it."""
+    """A file or folder of this host, or of a file system that is mounted on it: one name, by whichever link it is said
+    to be."""
     from openlineage.client.naming.dataset import LocalFileSystem
 
-    return _named(LocalFileSystem(path))
+    return _named(LocalFileSystem(os.path.realpath(path)))
 
 
 def at_uri(uri: str) -> DatasetName | None:
@@ -74,7 +76,7 @@ def sql_table(backend: str, host: str | None, port: Any, database: str, table: s
 
 def sqlite_table(path: str, table: str) -> DatasetName:
     """There is no convention for SQLite; this one is that of other databases, with the file in the server's place."""
-    return DatasetName(f"sqlite://{path}", table)
+    return DatasetName(f"sqlite://{os.path.realpath(path)}", table)
 
 
 def _host_and_port(address: str, port: str) -> tuple[str, str]:

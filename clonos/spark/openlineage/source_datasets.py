@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
@@ -77,7 +76,7 @@ def _datasets(spark: Any, leaf: Any, topics: Topics) -> list[DatasetName]:
         servers = options.get("kafka.bootstrap.servers", "")
         return [kafka_topic(servers, topic) for topic in _topics(options, topics)] if servers else []
     if kind == "clonos":
-        return [file_at(os.path.realpath(source_path(spark, options.get("path", ""), embedded=True)))]
+        return [file_at(source_path(spark, options.get("path", ""), embedded=True))]
     if kind == "LogicalRelation":
         return _of_table(leaf.relation())
     if kind.startswith("FileSource") or kind == "delta":
@@ -113,7 +112,7 @@ def jdbc_table(url: str, table: str) -> DatasetName | None:
     if table.startswith("("):
         return None
     if backend == "sqlite":
-        return sqlite_table(os.path.realpath(rest), table)
+        return sqlite_table(rest, table)
     parts = urlsplit(f"//{rest.removeprefix('//')}")
     schema = dict(parse_qsl(parts.query)).get("currentSchema", "")
     if schema and "." not in table:
