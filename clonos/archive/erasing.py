@@ -17,14 +17,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from clonos.archive.desk import Desk
+from clonos.archive.given_key import Key, key_given
 from clonos.archive.reading import ArchivedInstance, ArchivedQuery, desk_for
 from clonos.archive.repeating import repeated_throughout
 from clonos.archive.tracing import TracedCall, Watcher
-from clonos.errors import ClonosError, ConfigurationError, LogCorrupt, SnapshotCorrupt, StateError
-from clonos.operators.rows import RowDecoder
+from clonos.errors import ClonosError, LogCorrupt, SnapshotCorrupt, StateError
 from clonos.protocol.archive.archive_segment import ArchiveSegment
 from clonos.protocol.archive.episode import Episode, Lacking
 from clonos.protocol.archive.erasure import ends_that_are_needed, erased, with_those_that_were_waited_for
@@ -38,8 +36,6 @@ from clonos.storage.segment_files import SegmentFiles
 from clonos.storage.snapshots import SnapshotStore
 from clonos_standby.cluster.spec import NodeSpec
 from clonos_standby.replica import snapshot_metadata as metadata
-
-Key = tuple[Any, ...]
 
 
 @dataclass(slots=True)
@@ -72,9 +68,9 @@ class _KeyWatcher(Watcher):
 class KeyEraser:
     """See the module. Of one key of an operator."""
 
-    def __init__(self, query: ArchivedQuery, operator: str, wanted: Sequence[Any]) -> None:
-        """`wanted`: the key's columns, as JSON has them. Raises ConfigurationError where the operator has no such
-        key."""
+    def __init__(self, query: ArchivedQuery, operator: str, wanted: str | Sequence[Any]) -> None:
+        """`wanted`: the key as text, or its columns' values, as JSON has them (`given_key`). Raises ConfigurationError
+        where the operator has no such key."""
         self._query = query
         self._operator = operator
         self._wanted = wanted
@@ -84,7 +80,7 @@ class KeyEraser:
 
     @cached_property
     def _key(self) -> Key:
-        return key_of(self._program(self._owners[0]), self._wanted)
+        return key_given(self._query, self._operator, self._wanted)
 
     # ---------------------------------------------------------------- what has to go
 
@@ -181,6 +177,7 @@ class KeyEraser:
     def carry_out(self, erasure: Erasure) -> None:
         """Raises AlreadyRunning where a driver leads the query, and Fenced where one has begun to."""
         with _leading(self._query) as (leadership, fence):
+            self._query.archive.sweep(each.origin for each in self._query.instances())
             for instance in self._all:
                 leadership.check()
                 with tempfile.TemporaryDirectory(prefix="clonos-erasure-") as folder:
@@ -258,27 +255,6 @@ def _waits_behind(instance: ArchivedInstance, marked: set[Epoch]) -> set[Epoch]:
         return set()
     repeated = repeated_throughout(instance, max(instance.epochs))
     return {each.epoch for each, desk in repeated if isinstance(each, Episode) and desk.keeps_records_waiting}
-
-
-def key_of(node: NodeSpec, wanted: Sequence[Any]) -> Key:
-    """A key as the operator's function knows it, of its columns as JSON has them. Raises ConfigurationError."""
-    fields = [node.input.field(at) for at in node.key]
-    if len(fields) != len(wanted) or not fields:
-        names = ", ".join(repr(each.name) for each in fields)
-        raise ConfigurationError(
-            f"the key of {node.name!r} has {len(fields)} columns, not {len(wanted)}"
-            if fields
-            else f"{node.name!r} has no key",
-            hint=f"Give a JSON list of the values of {names}" if fields else "Name an operator that has",
-        )
-    try:
-        arrays = [pa.array([value]).cast(each.type) for each, value in zip(fields, wanted, strict=True)]
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        raise ConfigurationError(f"{list(wanted)!r} is no key of {node.name!r}: {error}") from error
-    schema = pa.schema(fields)
-    decoder = RowDecoder(schema, node.zone, key=range(len(fields)))
-    (key,) = decoder.keys(decoder.columns(pa.RecordBatch.from_arrays(arrays, schema=schema)))
-    return key
 
 
 def _has_log(instance: ArchivedInstance, name: SnapshotName) -> bool:

@@ -409,7 +409,7 @@ class ArchivedQuery:
         self.program: Topology = self.checkpoint.history().bindings[-1].program
         self.id = self.checkpoint.shape()[0]
         self.key_file = key_file or key_file_of_environment()
-        self.archive = Archive(self.checkpoint.location, keys=read_keys(self.key_file))
+        self.archive = Archive(self.checkpoint.location, keys=read_keys(self.key_file), query=self.id)
         self.archive.check_keys()
         self._instances: dict[Origin, ArchivedInstance] = {}
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from clonos.archive.explain import RowId, as_json
+from clonos.archive.given_key import KeyForm
 from clonos.archive.reading import ArchivedQuery, epoch_at
 from clonos.archive.spark_tasks import Span, archived_query, asked_of
 from clonos.archive.states import KeyState, row_named, states_around, states_of
@@ -62,24 +63,22 @@ def state_at(
 
 
 def _states(query: ArchivedQuery, span: Span) -> Iterator[pa.RecordBatch]:
-    yield from _lines(span, states_of(span.instance, span.upto))
+    yield from _lines(query, span, states_of(span.instance, span.upto))
 
 
 def _states_around(query: ArchivedQuery, span: Span, row: RowId, before: bool) -> Iterator[pa.RecordBatch]:
-    yield from _lines(span, states_around(query, row, before=before))
+    yield from _lines(query, span, states_around(query, row, before=before))
 
 
-def _lines(span: Span, states: Iterable[KeyState]) -> Iterator[pa.RecordBatch]:
+def _lines(query: ArchivedQuery, span: Span, states: Iterable[KeyState]) -> Iterator[pa.RecordBatch]:
     head = {"operator": span.instance.operator, "instance": span.instance.origin.instance, "epoch": span.upto}
+    form = KeyForm.of(query, span.instance.operator)
     rows: list[dict[str, Any]] = []
     for key, state in states:
-        rows.append({**head, "key": _as_text(list(key)), "state": _as_text(state)})
+        key_text, state_text = json.dumps(form.shown(key)), json.dumps(as_json(state))
+        rows.append({**head, "key": key_text, "state": state_text})
         if len(rows) == _AT_ONCE:
             yield pa.RecordBatch.from_pylist(rows, schema=_SCHEMA)
             rows = []
     if rows:
         yield pa.RecordBatch.from_pylist(rows, schema=_SCHEMA)
-
-
-def _as_text(value: Any) -> str:
-    return json.dumps(as_json(value))

@@ -285,7 +285,7 @@ class Coordinator(QueryCoordinator):
     def _begin_archive(self) -> None:
         if self._settings.archive_keep:
             keys = read_keys(self._settings.archive_key_file)
-            Archive(self._checkpoint.location, keys=keys).begin_writing()
+            Archive(self._checkpoint.location, keys=keys, query=self.query).begin_writing()
 
     def _archive_bytes(self) -> int | None:
         """For each instance of an operator alike."""

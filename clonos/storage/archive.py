@@ -6,9 +6,15 @@
     <checkpoint>/clonos/archive/programs/<sha256>.program
     <checkpoint>/clonos/archive/cleaned/<node>-<instance>.json                      where a key was erased from states
     <checkpoint>/clonos/archive/erasure.json                                        while epochs are erased
-    <checkpoint>/clonos/archive/keys/<id>.encrypted                                 of each key that has encrypted files
+    <checkpoint>/clonos/archive/keys/<id>.encrypted                                 of each key that was taken into use
+    <checkpoint>/clonos/archive/tmp/                                                what is being written
 
-Where the query has keys for it, all these files are encrypted (`encrypted_medium`).
+Where the query has keys for it, all these files are encrypted (`encrypted_medium`). A start of the query takes the
+first of its keys into use; whatever else writes there, a replica or a command, writes as the archive is by then: plain,
+or with a key that has been taken into use.
+
+What a process was writing when it was killed is in `tmp`, under a name that begins with the instance and the fence of
+the process, and goes when the instance has another process, the query is started, or a key is forgotten.
 
 A program is what replicas are told of an operator, with the user's function in it, pickled as Spark ships functions,
 behind "CLAP" and a seal.
@@ -16,15 +22,18 @@ behind "CLAP" and a seal.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final
 
-from clonos.errors import ConfigurationError, LogCorrupt
+from clonos.errors import ConfigurationError, LogCorrupt, SnapshotCorrupt
 from clonos.protocol.fence import LOWEST_FENCE, Fence
 from clonos.protocol.ids import Epoch, Origin
-from clonos.storage.archive_keys import NO_KEYS, VARIABLE, ArchiveKeys
+from clonos.protocol.line.snapshot_name import read_fence
+from clonos.storage.archive_keys import NO_KEYS, VARIABLE, ArchiveKey, ArchiveKeys
 from clonos.storage.encrypted_medium import Encryption
-from clonos.storage.folder import Folder, resolve
+from clonos.storage.folder import TMP, Folder, resolve
 from clonos.storage.sealed import sealed, unsealed
 from clonos.storage.segment_codec import unsealed_file
 from clonos.storage.segment_files import SegmentFiles
@@ -36,15 +45,23 @@ PROGRAM_MAGIC: Final = b"CLAP"
 _SUFFIX: Final = ".program"
 _KEYS: Final = "keys"
 _ERASURE: Final = "erasure.json"
+_TAG: Final = "archive"  # of what is written, but of a process that has an instance
+_TMP_NAME: Final = re.compile(r"(\d+)-(\d+)-([0-9a-f]+)-\d+")
+_FENCE: Final = re.compile(
+    r"[0-9a-f]{16}|[0-9a-f]{32}"
+)  # else it is a process's id, as earlier versions have it
 
 
 class Archive:
-    """See the module. For one writer for each instance, and any readers."""
+    """See the module. For one writer for each instance, and any readers. `query` is its id: of another one's files,
+    what is encrypted does not open."""
 
-    def __init__(self, checkpoint: str, *, tag: str = "archive", keys: ArchiveKeys = NO_KEYS) -> None:
+    def __init__(self, checkpoint: str, *, keys: ArchiveKeys = NO_KEYS, query: str = "") -> None:
         filesystem, root = resolve(checkpoint)
         self._root = f"{root.rstrip('/')}/{FOLDER}"
-        self._folder = Folder(filesystem, self._root, tag=tag, encryption=Encryption(keys, LogCorrupt))
+        self._writing: tuple[ArchiveKey | None] | None = None  # known when something is written
+        self._encryption = Encryption(keys, LogCorrupt, query=query, writes_with=self._writes_with)
+        self._folder = Folder(filesystem, self._root, tag=_TAG, encryption=self._encryption)
         self._checkpoint = checkpoint.rstrip("/")
         self._keys = keys
         self._segments: dict[Origin, SegmentFiles] = {}
@@ -53,14 +70,34 @@ class Archive:
         self, origin: Origin, *, fence: Fence = LOWEST_FENCE, pending: str | None = None
     ) -> SnapshotStore:
         """The archived states of an instance; to look at, unless there is a fence."""
-        root = f"{self._checkpoint}/{FOLDER}/state/{origin.node}/{origin.instance}"
-        return SnapshotStore(root, fence=fence, pending=pending, keys=self._keys)
+        folder = _state(origin)
+        encryption = replace(self._encryption, corrupt=SnapshotCorrupt, folder=folder)
+        root = f"{self._checkpoint}/{FOLDER}/{folder}"
+        return SnapshotStore(root, fence=fence, pending=pending, encryption=encryption)
+
+    # what writers have left
+
+    def begin_writing_of(self, origin: Origin, fence: Fence) -> None:
+        """Before a process that has an instance writes: what those before it were writing goes."""
+        self._folder.tag = f"{origin.node}-{origin.instance}-{Fence(fence).text}"
+        for name in self._folder.sizes(TMP):
+            found = _TMP_NAME.fullmatch(name)
+            if found is None or (int(found[1]), int(found[2])) != tuple(origin):
+                continue
+            if (text := _FENCE.fullmatch(found[3])) is None or read_fence(text[0])[0] < fence:
+                self._folder.delete(f"{TMP}/{name}")
+
+    def sweep(self, origins: Iterable[Origin]) -> None:
+        """While no process writes: what any have left that were killed, of the states of these instances, too."""
+        self._folder.sweep()
+        for origin in origins:
+            Folder(*resolve(f"{self._checkpoint}/{FOLDER}/{_state(origin)}"), tag=_TAG).sweep()
 
     # keys
 
     def begin_writing(self) -> None:
-        """Before a query leaves anything. Raises ConfigurationError where it would be readable beside what has been
-        encrypted."""
+        """Before a query leaves anything, when no other start of it does any more: its first key is taken into use.
+        Raises ConfigurationError where what it leaves would be readable beside what has been encrypted."""
         if (key := self._keys.writing) is None:
             if used := self._keys_used():
                 raise ConfigurationError(
@@ -68,18 +105,35 @@ class Archive:
                     hint="Set spark.clonos.archive.keyFile, or, to go on with another archive, which is not encrypted, "
                     f"move {self._root} away",
                 )
-        elif key.id.hex() not in self._keys_used():
-            self._folder.write(f"{_KEYS}/{key.id.hex()}", b"")
+        else:
+            self._writing = (key,)
+            if key.id.hex() not in self._keys_used():
+                self._folder.write(f"{_KEYS}/{key.id.hex()}", b"")
+        self._folder.sweep()
+
+    def _writes_with(self) -> ArchiveKey | None:
+        """The first key that is given of those in use; None where none is, so that nothing is encrypted. Raises
+        ConfigurationError."""
+        if self._writing is None:
+            used = self._keys_used()
+            key = next((key for key in self._keys.all if key.id.hex() in used), None)
+            if used and key is None:
+                raise self._is_not_given(used)
+            self._writing = (key,)
+        return self._writing[0]
 
     def check_keys(self) -> None:
         """Raises ConfigurationError where what is in the archive is encrypted, and no key for it is given here."""
         used = self._keys_used()
-        if used and not any(self._keys.find(bytes.fromhex(key_id)) for key_id in used):
-            raise ConfigurationError(
-                f"the archive in {self._root} is encrypted with a key that is not given here ({' or '.join(used)})",
-                hint=f"Name the file with the key: {VARIABLE}=/path/of/the/file clonos ...; in a job, set "
-                "spark.clonos.archive.keyFile",
-            )
+        if used and not any(key.id.hex() in used for key in self._keys.all):
+            raise self._is_not_given(used)
+
+    def _is_not_given(self, used: list[str]) -> ConfigurationError:
+        return ConfigurationError(
+            f"the archive in {self._root} is encrypted with a key that is not given here ({' or '.join(used)})",
+            hint=f"Name the file with the key: {VARIABLE}=/path/of/the/file clonos ...; in a job, set "
+            "spark.clonos.archive.keyFile",
+        )
 
     def _keys_used(self) -> list[str]:
         return sorted(self._folder.sizes(_KEYS))
@@ -145,6 +199,10 @@ class Archive:
 
 def _cleaned(origin: Origin) -> str:
     return f"cleaned/{origin.node}-{origin.instance}.json"
+
+
+def _state(origin: Origin) -> str:
+    return f"state/{origin.node}/{origin.instance}"
 
 
 def _place(origin: Origin) -> str:

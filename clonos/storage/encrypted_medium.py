@@ -5,16 +5,17 @@ from __future__ import annotations
 
 import itertools
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 from clonos.errors import ClonosError
-from clonos.storage.archive_keys import VARIABLE, ArchiveKeys
+from clonos.storage.archive_keys import VARIABLE, ArchiveKey, ArchiveKeys
 from clonos.storage.encrypted_file import (
     HEADER_BYTES,
     DoesNotOpen,
+    FilePlace,
     content_size,
     decrypted,
     encrypted,
@@ -27,10 +28,21 @@ SUFFIX: Final = ".encrypted"
 
 @dataclass(frozen=True, slots=True)
 class Encryption:
-    """With which keys, and what is raised where a file does not open."""
+    """With which keys, and what is raised where a file does not open. `folder` is the path in the archive of `query`.
+    `writes_with` says with which key what is written is encrypted, if it is; unless said, the first one."""
 
     keys: ArchiveKeys
     corrupt: type[ClonosError]
+    folder: str = ""
+    query: str = ""
+    writes_with: Callable[[], ArchiveKey | None] | None = None
+
+    def place(self, name: str) -> FilePlace:
+        return FilePlace(name, self.folder, self.query)
+
+    @property
+    def writing(self) -> ArchiveKey | None:
+        return self.keys.writing if self.writes_with is None else self.writes_with()
 
 
 class EncryptedMedium:
@@ -40,6 +52,7 @@ class EncryptedMedium:
 
     def __init__(self, medium: Medium, encryption: Encryption) -> None:
         self._medium = medium
+        self._encryption = encryption
         self._keys = encryption.keys
         self._corrupt = encryption.corrupt
         self.exclusive = medium.exclusive
@@ -58,7 +71,7 @@ class EncryptedMedium:
 
     def stored_alike(self, directory: str) -> dict[str, int]:
         """As `sizes`, of those that are encrypted, if what is written is."""
-        if not self._keys:
+        if self._encryption.writing is None:
             return self.sizes(directory)
         stored = self._medium.sizes(directory)
         return {
@@ -96,7 +109,8 @@ class EncryptedMedium:
                     f"{where} is encrypted with a key that is not given here ({key_id(header).hex()})",
                     hint=f"{VARIABLE} names the file with the keys",
                 )
-            yield from decrypted(header, itertools.chain([bytes(begun[HEADER_BYTES:])], stored), key, name)
+            rest = itertools.chain([bytes(begun[HEADER_BYTES:])], stored)
+            yield from decrypted(header, rest, key, self._encryption.place(name))
         except DoesNotOpen as error:
             raise self._corrupt(f"{where} {error}") from error
 
@@ -112,16 +126,17 @@ class EncryptedMedium:
 
     def _closed(self, name: str, data: bytes) -> tuple[str, bytes]:
         """Under which name which bytes are stored."""
-        if (key := self._keys.writing) is None:
+        if (key := self._encryption.writing) is None:
             return name, data
-        return name + SUFFIX, b"".join(encrypted([data], key, name))
+        return name + SUFFIX, b"".join(encrypted([data], key, self._encryption.place(name)))
 
     def put(self, source_path: str, name: str, temporary: str) -> None:
-        if (key := self._keys.writing) is None:
+        if (key := self._encryption.writing) is None:
             self._medium.put(source_path, name, temporary)
             return
         with tempfile.NamedTemporaryFile(prefix="clonos-", suffix=SUFFIX) as target:
-            for piece in encrypted(chunks_of(open(source_path, "rb")), key, name):  # noqa: SIM115 - closed there
+            content = chunks_of(open(source_path, "rb"))  # noqa: SIM115 - closed there
+            for piece in encrypted(content, key, self._encryption.place(name)):
                 target.write(piece)
             target.flush()
             self._medium.put(target.name, name + SUFFIX, temporary)

@@ -216,6 +216,11 @@ class Folder:
         with self._looking("linking", name):
             return self._medium.link(name, target_path)
 
+    def sweep(self) -> None:
+        """Remove what was being written, by whichever process."""
+        for name in self.sizes(TMP):
+            self.delete(f"{TMP}/{name}")
+
     def delete(self, name: str) -> None:
         """Remove a file; nothing happens if there is none."""
         with self._storing("removing", name), suppress(FileNotFoundError):

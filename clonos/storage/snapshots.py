@@ -45,7 +45,6 @@ from clonos.protocol.fence import FENCE_BYTES, LOWEST_FENCE, Fence
 from clonos.protocol.ids import Epoch, epoch_before
 from clonos.protocol.line import snapshot_name
 from clonos.protocol.line.snapshot_name import Since, SnapshotName, read_fence
-from clonos.storage.archive_keys import ArchiveKeys
 from clonos.storage.disk_errors import disk
 from clonos.storage.encrypted_medium import Encryption
 from clonos.storage.event_logs import EventLogs, Transaction
@@ -93,7 +92,7 @@ class SnapshotStore:
 
     `root` is a path or URI, or a path inside `filesystem` where that is given. `pending` is a local directory on the
     same device as the state; what it holds is removed. One without it, with `fence` 0, is for looking only. `events`:
-    where the logs of an instance are that `appends`. `keys`: with which files are encrypted, or may be.
+    where the logs of an instance are that `appends`. `encryption`: of files that are encrypted, or may be.
     """
 
     def __init__(
@@ -105,14 +104,13 @@ class SnapshotStore:
         filesystem: Storage | None = None,
         events: EventMedium = NO_EVENTS,
         appends: bool = False,
-        keys: ArchiveKeys | None = None,
+        encryption: Encryption | None = None,
     ) -> None:
         if not 0 <= fence <= _MAX_FENCE:
             raise StateError(f"a fence is a number of 128 bits, not {fence}")
         if filesystem is None:
             filesystem, root = resolve(root)
         self.fence = fence
-        encryption = None if keys is None else Encryption(keys, SnapshotCorrupt)
         self._folder = Folder(filesystem, root, tag=Fence(fence).text, encryption=encryption)
         self._pending = pending
         self._pending_numbers = itertools.count()

@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from clonos.archive.explain import as_json
+from clonos.archive.given_key import HELP as KEY, Key, KeyForm
 from clonos.archive.reading import ArchivedInstance, ArchivedQuery, epoch_at
 from clonos.archive.states import KeyState, row_named, states_around, states_of
+from clonos.values.grouping_keys import key_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,9 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "where); or, of the instance that made the row with this id, right behind the call that made it",
     )
     parser.add_argument("--before", action="store_true", help="right before that call: as it found the state")
-    parser.add_argument(
-        "--key", help="of this key alone: as JSON, of several columns a list; other text as it stands"
-    )
+    parser.add_argument("--key", help=f"of this key alone: {KEY}")
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
 
 
@@ -35,18 +35,19 @@ def run(arguments: argparse.Namespace) -> int:
     """Print it."""
     query = ArchivedQuery(arguments.checkpoint)
     query.load_programs()
-    wanted = None if arguments.key is None else key_given(arguments.key)
-    found = False
     instances = query.instances(arguments.operator)
     query.check_archive(instances)
+    form = KeyForm.of(query, arguments.operator)
+    wanted = None if arguments.key is None else form.read_with_rest(arguments.key)
+    found = False
     row = row_named(query, arguments.operator, arguments.at, before=arguments.before)
     if row is not None:
         states = states_around(query, row, before=arguments.before)
     else:
         states = _at_ends(instances, arguments.at)
     for key, value in states:
-        if wanted is None or list(key)[: len(wanted)] == wanted:
-            print(_line(key, value, in_json=arguments.json))
+        if wanted is None or _is_of(key, wanted, form):
+            print(_line(form, key, value, in_json=arguments.json))
             found = True
     if wanted is not None and not found:
         by = (
@@ -54,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
             if row is None
             else f" by {query.instance(row.origin)}, which made the row; other instances have other keys"
         )
-        print(f"nothing was kept of key {', '.join(map(repr, wanted))}{by}", file=sys.stderr)
+        print(f"nothing was kept of key {form.text((*wanted[0], *wanted[1]))}{by}", file=sys.stderr)
         return 1
     return 0
 
@@ -65,16 +66,14 @@ def _at_ends(instances: list[ArchivedInstance], at: str) -> Iterator[KeyState]:
             yield from states_of(instance, epoch_at(instance, at))
 
 
-def key_given(text: str) -> list[Any]:
-    """The columns of a key."""
-    try:
-        found = json.loads(text)
-    except ValueError:
-        found = text
-    return found if isinstance(found, list) else [found]
+def _is_of(key: Key, wanted: tuple[Key, list[Any]], form: KeyForm) -> bool:
+    """Whether it is this key, or, with a name behind it, what is kept under that."""
+    of, name = wanted
+    behind = key[len(of) :]
+    return key_of(key[: len(of)]) == of and form.shown(behind)[: len(name)] == name
 
 
-def _line(key: Any, value: Any, *, in_json: bool) -> str:
+def _line(form: KeyForm, key: Key, value: Any, *, in_json: bool) -> str:
     if in_json:
-        return json.dumps(as_json({"key": list(key), "state": value}))
-    return f"{', '.join(map(repr, key))}: {value!r}"
+        return json.dumps({"key": form.shown(key), "state": as_json(value)})
+    return f"{form.text(key)}: {value!r}"

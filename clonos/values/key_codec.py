@@ -38,6 +38,20 @@ def unpack(data: bytes) -> Any:
         raise StateError(f"a kept key cannot be read ({data[:40]!r}): {error}") from error
 
 
+def unpack_each(data: bytes) -> list[Any]:
+    """What several calls of `pack` have made, one behind the other."""
+    try:
+        unpacker = msgpack.Unpacker(ext_hook=_restore, raw=False, strict_map_key=False)
+        unpacker.feed(data)
+        found = [_tuples(each) for each in unpacker]
+        is_whole = unpacker.tell() == len(data)
+    except (ValueError, TypeError, ArithmeticError) as error:
+        raise StateError(f"a kept key cannot be read ({data[:40]!r}): {error}") from error
+    if not is_whole:
+        raise StateError(f"a kept key cannot be read ({data[:40]!r}): it is cut off")
+    return [key_of(each) if isinstance(each, tuple) else each for each in found]
+
+
 def kept_under(services: Services, data: bytes) -> dict[bytes, Any]:
     """What the keyed state holds under exactly this key."""
     value = services.state.get(data)

@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from clonos.errors import ClonosError
-from clonos.values.key_codec import unpack
+from clonos.values.grouping_keys import key_of
+from clonos.values.key_codec import unpack_each
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -20,8 +21,14 @@ def moment(microseconds: int) -> str:
 
 
 def key_said(data: bytes) -> Any:
-    """A key of the keyed state as it was before it became bytes; those of variables are several in one."""
+    """A key of the keyed state as it was before it became bytes; what is kept under a name has that behind it."""
     try:
-        return unpack(data)
+        found = unpack_each(data)
     except ClonosError:
         return data.hex()
+    match found:
+        case [key]:
+            return key
+        case [str() as name, tuple() as key]:
+            return key_of((*key, name))
+    return data.hex()

@@ -15,8 +15,8 @@ from streams import Place
 import clonos
 from clonos import cli
 from clonos.errors import ConfigurationError
-from clonos.storage.archive_keys import VARIABLE
-from clonos.storage.encrypted_file import MAGIC
+from clonos.storage.archive_keys import VARIABLE, read_keys
+from clonos.storage.encrypted_file import HEADER_BYTES, MAGIC, key_id
 from clonos.storage.encrypted_medium import SUFFIX
 
 pytestmark = pytest.mark.spark
@@ -118,3 +118,53 @@ def test_an_archive_is_read_with_its_keys_only(
     lineage = clonos.lineage(place.spark, str(place.checkpoint)).collect()
     assert {each.row for each in lineage} == rows
     assert all(each.input for each in lineage)
+
+
+def written_with(place: Place) -> set[str]:
+    """The ids of the keys of all files that are encrypted; "" of those that are not."""
+    found = set()
+    for path in (place.checkpoint / "clonos" / "archive").rglob("*"):
+        if path.is_file() and path.parent.name != "keys":
+            is_encrypted = path.name.endswith(SUFFIX)
+            found.add(key_id(path.read_bytes()[:HEADER_BYTES]).hex() if is_encrypted else "")
+    return found
+
+
+def forget(place: Place, capsys: pytest.CaptureFixture[str], key: str) -> None:
+    """A key, of which an instance was killed while it wrote something."""
+    archive = place.checkpoint / "clonos" / "archive"
+    left = [archive / "tmp" / "2-0-12345-0", *(archive / "state/2" / each / "tmp" / "1" for each in "01")]
+    for path in left:
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(key.encode())
+    capsys.readouterr()
+    command = ["archive", "forget", str(place.checkpoint), "--operator", "count", "--key", key, "--yes"]
+    assert cli.main([*command, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["epochs"]
+    assert not [path for path in left if path.exists()]
+
+
+def test_a_command_writes_as_the_archive_is(
+    place: Place, keys: dict[str, str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever keys it is given: only a start of the query takes one into use."""
+    monkeypatch.delenv(VARIABLE, raising=False)
+    for key_file in ("", "old"):
+        starts(place, "microbatch", keys.get(key_file, ""))
+        for each in ("a", "b", "c"):
+            before = len(place.rows())
+            place.write([{"k": f"{each}{key_file}"}, {"k": "a"}])
+            place.await_rows(before + 2)
+        last = max(int(each["epoch"]) for each in place.query.replicas())
+        assert place.query.wait_for_epoch(last, 120)
+        place.stop()
+        monkeypatch.setenv(VARIABLE, keys["both" if key_file else "new"])
+        known = {read_keys(keys["old"]).all[0].id.hex()} if key_file else set()
+        forget(place, capsys, f"b{key_file}")
+        assert written_with(place) == {"", *known}
+        in_use = place.checkpoint.glob("clonos/archive/keys/*")
+        assert {path.name.removesuffix(SUFFIX) for path in in_use} == known
+        monkeypatch.delenv(VARIABLE)
+    monkeypatch.setenv(VARIABLE, keys["old"])
+    capsys.readouterr()
+    assert cli.main(["archive", "verify", str(place.checkpoint)]) == 0, capsys.readouterr().out

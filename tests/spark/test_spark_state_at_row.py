@@ -146,7 +146,7 @@ def refused(
         return said.err
 
     said = lacks("count", row, "--key", others_key)
-    assert f"nothing was kept of key {others_key!r} by count[0], which made the row" in said
+    assert f'nothing was kept of key "{others_key}" by count[0], which made the row' in said
     assert "is no id of a row" in lacks("count", "0", "--before")
     assert "does not have what ended before 2001-01-01" in lacks("count", "2001-01-01")
     assert "neither an epoch nor a time" in lacks("count", "99-0-1")

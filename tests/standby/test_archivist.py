@@ -115,3 +115,15 @@ def test_states_are_stored_now_and_then_and_share_what_has_not_changed(tmp_path:
     assert names[-1] == (3, True, 16_000)
     assert {path.name for path in files.iterdir()} == before, "another process stores nothing again"
     state.close()
+
+
+def test_what_a_killed_process_was_writing_goes(tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoint" / "clonos" / "archive" / "tmp"
+    folder.mkdir(parents=True)
+    for name in (f"2-0-{Fence(4).text}-0", f"2-0-{Fence(6).text}-0", f"2-1-{Fence(4).text}-0"):
+        (folder / name).write_bytes(b"a secret")
+    leaves = archivist(tmp_path)
+    leaves.take(bundle(0, 3), Epoch(0))
+    leaves.cut(request(), content(0), is_end=False)
+    leaves.write_due()
+    assert {path.name for path in folder.iterdir()} == {f"2-0-{Fence(6).text}-0", f"2-1-{Fence(4).text}-0"}

@@ -56,6 +56,7 @@ def files(tmp_path: Path, keys: ArchiveKeys = NO_KEYS) -> SegmentFiles:
 
 
 def written(tmp_path: Path, keys: ArchiveKeys = NO_KEYS) -> SegmentFiles:
+    Archive(str(tmp_path), keys=keys).begin_writing()
     found = files(tmp_path, keys)
     for each in SEGMENTS:
         found.write(each)

@@ -7,17 +7,15 @@ import json
 from typing import Any
 
 from clonos.archive.erasing import Erasure, KeyEraser, finish_erasure
+from clonos.archive.given_key import HELP as KEY
 from clonos.archive.reading import ArchivedQuery
 from clonos.errors import StateError
-from clonos.tools.state import key_given
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `clonos archive forget`, but for the checkpoint."""
     parser.add_argument("--operator", required=True, help="whose key it is")
-    parser.add_argument(
-        "--key", required=True, help="as JSON, of several columns a list; other text as it stands"
-    )
+    parser.add_argument("--key", required=True, help=KEY)
     parser.add_argument("--yes", action="store_true", help="erase it; without, say only what would go")
     parser.add_argument(
         "--erase-unknown",
@@ -36,7 +34,7 @@ def run(query: ArchivedQuery, arguments: argparse.Namespace) -> int:
             )
         finish_erasure(query)
         query = ArchivedQuery(arguments.checkpoint)
-    eraser = KeyEraser(query, arguments.operator, key_given(arguments.key))
+    eraser = KeyEraser(query, arguments.operator, arguments.key)
     found = eraser.find()
     if found.unknown and not arguments.erase_unknown:
         _print(found, is_done=False, in_json=arguments.json)

@@ -110,10 +110,11 @@ class Archivist:
         code: str = "",
         intercept: bool = False,
         keys: ArchiveKeys = NO_KEYS,
+        query: str = "",
         lineage: bool = False,
     ) -> None:
         """`program` is what replicas are told of the operator; `keep` in seconds, `most` in bytes of segments; `keys`
-        encrypt what is left."""
+        encrypt what is left, for the `query` of this id."""
         self._checkpoint = checkpoint
         self._origin = origin
         self._raw_program = program
@@ -121,6 +122,7 @@ class Archivist:
         self._keep = keep
         self._most = most
         self._keys = keys
+        self._query = query
         spool = _Spool(os.path.join(data, "archive"))
         self._records_lineage = lineage
         self._cutter = SegmentCutter(
@@ -166,8 +168,10 @@ class Archivist:
 
     def write_due(self) -> None:
         """Before the checkpoint is stored; in whichever thread does that. Raises StorageUnavailable."""
-        archive = self._opened()
-        if self._due and not self._has_program:
+        if not self._due:
+            return
+        archive = self._opened(self._due[0].fence)
+        if not self._has_program:
             if not archive.has_program(self._program):
                 archive.write_program(self._program, self._raw_program)
             self._has_program = True
@@ -175,10 +179,12 @@ class Archivist:
             archive.segments(self._origin).write(self._due[0])
             self._due.popleft()
 
-    def _opened(self) -> Archive:
+    def _opened(self, fence: Fence) -> Archive:
+        """Under the fence that the process has by then."""
         if self._archive is None:
-            tag = f"{self._origin.node}-{self._origin.instance}-{os.getpid()}"
-            self._archive = Archive(self._checkpoint, tag=tag, keys=self._keys)
+            archive = Archive(self._checkpoint, keys=self._keys, query=self._query)
+            archive.begin_writing_of(self._origin, fence)
+            self._archive = archive
         return self._archive
 
     # ---------------------------------------------------------------- states
@@ -213,7 +219,7 @@ class Archivist:
     def _states(self, fence: Fence) -> SnapshotStore:
         """Under the fence of the process. What the newest state has is not stored again."""
         if self._store is None:
-            self._store = self._opened().states(self._origin, fence=fence, pending=self._pending)
+            self._store = self._opened(fence).states(self._origin, fence=fence, pending=self._pending)
             self._store.keep_from(0)
             newest = max(self._store.manifests(), default=None, key=lambda name: (name.sequence, name.fence))
             if newest is not None and (found := self._store.readable(newest)) is not None:
@@ -231,10 +237,11 @@ class Archivist:
     def _compact(self, name: SnapshotName) -> None:
         """All epochs before that of a checkpoint are over."""
         if name.epoch > FIRST_EPOCH:
-            self._opened().segments(self._origin).compact(Epoch(name.epoch - 1), name.fence)
+            files = self._opened(name.fence).segments(self._origin)
+            files.compact(Epoch(name.epoch - 1), name.fence)
 
     def _forget(self, store: SnapshotStore) -> None:
-        segments = self._opened().segments(self._origin)
+        segments = self._opened(store.fence).segments(self._origin)
         horizon = time.time_ns() // 1000 - int(self._keep * 1_000_000)
         states = [name.epoch for name in store.manifests() if name.final]
         behind = kept_behind(segments.stored(), states, horizon, self._most)

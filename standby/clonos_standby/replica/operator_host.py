@@ -675,6 +675,7 @@ def _archivist(query: QuerySpec, node: NodeSpec, origin: Origin) -> Archivist | 
         code=code_of(node.operator),
         intercept=settings.intercept,
         keys=read_keys(settings.archive_key_file),
+        query=query.query,
         lineage=settings.archive_lineage and not keeps_entries(node.programs().form),
     )
 
