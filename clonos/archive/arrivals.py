@@ -104,7 +104,7 @@ def _came(instance: ArchivedInstance, epoch: Epoch, wanted: set[RecordId]) -> se
     """Which of these records an instance was sent in an epoch."""
     episode = instance.episode(epoch)
     if isinstance(episode, Lacking):
-        raise lacking(instance, f"what was sent in epoch {epoch} to an instance", episode.why)
+        raise lacking(instance, f"the input in epoch {epoch}", episode.why)
     by_channel: dict[int, list[int]] = {}
     for record in sorted(wanted):
         by_channel.setdefault(record.channel, []).append(record.position)

@@ -114,8 +114,10 @@ class ArchivedInstance:
         return self._known[1]
 
     def _read_episode(self, epoch: Epoch) -> Episode | Lacking:
+        if epoch not in self.epochs:
+            return Lacking("it is not in the archive")
         try:
-            return put_together(list(self.files.read(self.epochs.get(epoch, []))))
+            return put_together(list(self.files.read(self.epochs[epoch])))
         except LogCorrupt as error:
             return Lacking(f"it cannot be read: {error.message}")
 
