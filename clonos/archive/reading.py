@@ -28,8 +28,10 @@ from clonos.protocol.archive.stored_segment import SegmentName
 from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import (
+    FIRST_EPOCH,
     LOG_BEGIN,
     NO_EPOCH,
+    NO_OUTPUT,
     Epoch,
     LogOffset,
     NodeId,
@@ -38,6 +40,7 @@ from clonos.protocol.ids import (
     epoch_before,
 )
 from clonos.protocol.line.snapshot_name import SnapshotName
+from clonos.protocol.recovery.causal.determinant_codec import decode_steps
 from clonos.protocol.topology import Node, NodeKind, Topology
 from clonos.spark.checkpoint import Checkpoint, checkpoint_at
 from clonos.spark.facts import INTERCEPT
@@ -74,6 +77,7 @@ class ArchivedInstance:
     _programs: dict[str, NodeSpec] = field(default_factory=dict)
     _codes: dict[str, str] = field(default_factory=dict)  # of programs, as their functions are today
     _known: tuple[Epoch, Episode | Lacking] | None = None
+    _begins: dict[Epoch, OutputNumber] = field(default_factory=dict)  # the last row before an epoch
 
     def __str__(self) -> str:
         return f"{self.operator}[{self.origin.instance}]"
@@ -110,14 +114,20 @@ class ArchivedInstance:
         return self._known[1]
 
     def _read_episode(self, epoch: Epoch) -> Episode | Lacking:
+        if epoch not in self.epochs:
+            return Lacking("it is not in the archive")
         try:
-            return put_together(list(self.files.read(self.epochs.get(epoch, []))))
+            return put_together(list(self.files.read(self.epochs[epoch])))
         except LogCorrupt as error:
             return Lacking(f"it cannot be read: {error.message}")
 
     def made_in(self, number: OutputNumber) -> Epoch | Lacking:
         """The epoch in which an output row was made. Where it may have been made in one that is damaged or missing,
         nothing is said."""
+        return self.placed(number)[0]
+
+    def placed(self, number: OutputNumber) -> tuple[Epoch | Lacking, OutputNumber]:
+        """The same, and a row from this one on up to which that holds."""
         epochs = sorted(self.epochs)
         damaged = ""
         try:
@@ -128,11 +138,32 @@ class ArchivedInstance:
                 (at for at, (_, emitted) in enumerate(ends) if emitted and emitted >= number), len(epochs)
             )
             damaged = error.message if at > 0 and ends[at - 1][1] is None else ""
-        if damaged:
-            return Lacking(f"it may have been made in an epoch of which the archive is damaged: {damaged}")
-        if at == len(epochs) or (at > 0 and epochs[at] != epochs[at - 1] + 1):
-            return Lacking("its epoch is not in the archive")
-        return epochs[at]
+        is_behind_another = 0 < at < len(epochs) and epochs[at] == epochs[at - 1] + 1
+        why = f"it may have been made in an epoch of which the archive is damaged: {damaged}"
+        if at == len(epochs):
+            return Lacking(why if damaged else "its epoch is not in the archive"), LAST
+        last = self._emitted(epochs[at])
+        before = NO_OUTPUT if is_behind_another and not damaged else self._last_before(epochs[at])
+        if not isinstance(before, Lacking) and number > before:
+            return epochs[at], last
+        if not damaged:
+            why = "its epoch is not in the archive" + (" any more" if at == 0 else "")
+        if isinstance(before, Lacking):
+            return replace(before, why=f"{why}, or it is epoch {epochs[at]}: {before.why}"), last
+        return Lacking(why), before
+
+    def _last_before(self, epoch: Epoch) -> OutputNumber | Lacking:
+        """The number of the last row that was made before an epoch, whatever is there of those before: its log says how
+        many were made in it. Why it does not, where it cannot be read."""
+        if epoch == FIRST_EPOCH:
+            return NO_OUTPUT
+        if epoch not in self._begins:
+            found = self.episode(epoch)
+            if isinstance(found, Lacking):
+                return found
+            made = sum(step.outputs for step in decode_steps(found.log, found.log_start))
+            self._begins[epoch] = OutputNumber(found.ended.emitted_output - made)
+        return self._begins[epoch]
 
     def has_ended(self, epoch: Epoch) -> bool:
         """As far as can be read."""

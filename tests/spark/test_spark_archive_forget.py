@@ -20,6 +20,7 @@ from clonos.errors import ConfigurationError
 from clonos.protocol.ids import Origin
 from clonos.storage.archive import Archive
 from clonos.storage.keyed_state import KeyedState
+from clonos.storage.segment_files import SegmentFiles
 
 pytestmark = pytest.mark.spark
 
@@ -185,13 +186,13 @@ def test_an_erasure_that_was_cut_short_is_gone_on_with(
         feed(place, *keys)
     place.stop()
     before = explained(place, capsys)
-    write = Archive.write
+    write = SegmentFiles.write
     written = []
 
     class Killed(BaseException):
         pass
 
-    def write_one(self: Archive, segment: Any) -> int:
+    def write_one(self: SegmentFiles, segment: Any) -> int:
         if written:
             raise Killed
         written.append(segment)
@@ -201,7 +202,7 @@ def test_an_erasure_that_was_cut_short_is_gone_on_with(
     eraser = KeyEraser(query, "see", ["eve"])
     found = eraser.find()
     with monkeypatch.context() as patched:
-        patched.setattr(Archive, "write", write_one)
+        patched.setattr(SegmentFiles, "write", write_one)
         with pytest.raises(Killed):
             eraser.carry_out(found)
     assert leftovers(place, tmp_path)
