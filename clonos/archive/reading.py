@@ -23,7 +23,7 @@ from clonos.errors import ConfigurationError, LogCorrupt, SnapshotCorrupt, State
 from clonos.operators.function_code import code_of, is_another
 from clonos.operators.intercept.install import install
 from clonos.protocol.archive.episode import Episode, Lacking, put_together
-from clonos.protocol.archive.erasure import serves_upto
+from clonos.protocol.archive.erasure import ErasurePlan, serves_upto
 from clonos.protocol.archive.stored_segment import SegmentName
 from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
 from clonos.protocol.fence import Fence
@@ -74,6 +74,9 @@ class ArchivedInstance:
     archive: Archive
     segments: dict[SegmentName, int]  # their bytes
     states: SnapshotStore
+    erasing: frozenset[Epoch] = frozenset()
+    """Epochs that an erasure has begun to erase: nothing of them counts any more."""
+    before: Fence | None = None  # only states that were stored under a lower one count
     _programs: dict[str, NodeSpec] = field(default_factory=dict)
     _codes: dict[str, str] = field(default_factory=dict)  # of programs, as their functions are today
     _known: tuple[Epoch, Episode | Lacking] | None = None
@@ -96,7 +99,8 @@ class ArchivedInstance:
     @cached_property
     def state_names(self) -> list[SnapshotName]:
         """Of the archived states, in the order of the log."""
-        return sorted(self.states.manifests(), key=lambda name: (name.sequence, name.fence))
+        names = (each for each in self.states.manifests() if self.before is None or each.fence < self.before)
+        return sorted(names, key=lambda name: (name.sequence, name.fence))
 
     @cached_property
     def state_epochs(self) -> list[Epoch]:
@@ -114,6 +118,8 @@ class ArchivedInstance:
         return self._known[1]
 
     def _read_episode(self, epoch: Epoch) -> Episode | Lacking:
+        if epoch in self.erasing:
+            return Lacking("`clonos archive forget` is erasing it, or was cut short in that", is_erased=True)
         if epoch not in self.epochs:
             return Lacking("it is not in the archive")
         try:
@@ -283,6 +289,8 @@ class ArchivedInstance:
                     self.states.restore(found, str(folder / f"state-{at}"))
                     shutil.rmtree(folder / f"state-{at}")
             except SnapshotCorrupt as error:
+                if name not in self.states.manifests():
+                    continue  # it has been dropped meanwhile
                 yield f"the state of {'the end of' if name.final else 'inside'} epoch {name.epoch}: {error.message}"
 
     @cached_property
@@ -396,7 +404,7 @@ class ArchivedInstance:
             episode = self.episode(epoch)
             node = self._of_then(episode) if isinstance(episode, Episode) else episode
             if isinstance(node, Lacking):
-                yield replace(node, why=f"epoch {epoch}: {node.why}")
+                yield replace(node, why=f"epoch {epoch}: {node.why}", epoch=epoch)
                 return
             assert isinstance(episode, Episode)
             if bound is not None and epoch > bound:
@@ -443,6 +451,11 @@ class ArchivedQuery:
         self.archive = Archive(self.checkpoint.location, keys=read_keys(self.key_file), query=self.id)
         self.archive.check_keys()
         self._instances: dict[Origin, ArchivedInstance] = {}
+
+    @cached_property
+    def erasure(self) -> ErasurePlan | None:
+        """One that was begun, and has not ended."""
+        return self.archive.erasure()
 
     def load_programs(self) -> None:
         """From now on programs may be loaded: functions that are pickled by their names are imported from the working
@@ -502,7 +515,10 @@ class ArchivedQuery:
         if origin not in self._instances:
             states = self.archive.states(origin)
             names = self.archive.segments(origin).names()
-            self._instances[origin] = ArchivedInstance(node.name, origin, self.archive, names, states)
+            erasing = frozenset() if self.erasure is None else self.erasure.epochs_of(origin)
+            self._instances[origin] = ArchivedInstance(
+                node.name, origin, self.archive, names, states, erasing
+            )
         return self._instances[origin]
 
     def instance(self, origin: Origin) -> ArchivedInstance | None:
@@ -606,6 +622,7 @@ def _cut_off(epoch: Epoch) -> Lacking:
     return Lacking(
         f"epoch {epoch}: of the state that it began with, a key was erased by `clonos archive forget`",
         is_erased=True,
+        epoch=epoch,
     )
 
 
