@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from itertools import chain
 
+from clonos.archive.arrivals import Arrivals, lacking, rows_by_epoch
 from clonos.archive.reading import ArchivedInstance, ArchivedQuery, desk_for
 from clonos.archive.recorded import recorded, recorded_from
 from clonos.archive.tracing import RowIsMade, TracedCall, Watcher
@@ -13,12 +15,10 @@ from clonos.errors import DivergenceError, StateError
 from clonos.operators.kept_entries import keeps_entries
 from clonos.protocol.archive.episode import Lacking
 from clonos.protocol.archive.input_sets import InputSets, MadeOf
-from clonos.protocol.archive.lineage import Derivation, any_between, given_as
+from clonos.protocol.archive.lineage import Derivation, Lost, any_between, given_as
 from clonos.protocol.archive.step_lineage import CallForm
-from clonos.protocol.frontier import numbers_of
-from clonos.protocol.ids import Epoch, NodeId, Origin, OutputNumber, RecordId, channel_origin
+from clonos.protocol.ids import Epoch, NodeId, Origin, OutputNumber, RecordId
 from clonos.protocol.recovery.causal.determinant import Step
-from clonos.wire.block import parse_block
 from clonos_standby.cluster.spec import NodeSpec
 
 
@@ -88,7 +88,7 @@ class _MakingWatcher(_InputWatcher):
 
 
 class ArchivedDerivations:
-    """Of a query (`protocol.archive.lineage.Derivations`). Each method raises StateError where something is lacking.
+    """Of a query (`protocol.archive.lineage.Derivations`).
 
     `through_state`: also over what a user's function keeps in its state, which is an upper bound. `keeps_rows`: with
     what the records said that state had kept."""
@@ -100,41 +100,31 @@ class ArchivedDerivations:
         self._through_state = through_state
         self._keeps_rows = keeps_rows
 
-    def of_rows(self, origin: Origin, numbers: frozenset[int]) -> Iterator[Derivation]:
+    def of_rows(self, origin: Origin, numbers: frozenset[int]) -> Iterator[Derivation | Lost]:
         instance = self._query.operator_instance(origin)
-        for epoch, here in _by_epoch(instance, numbers):
-            yield from self._making(instance, epoch, here)
+        for epoch, here in rows_by_epoch(instance, numbers):
+            rows = tuple(RecordId(origin.channel, number) for number in here)
+            if isinstance(epoch, Lacking):
+                yield Lost(rows, epoch.why)
+                continue
+            try:
+                yield from self._making(instance, epoch, here)
+            except StateError as error:
+                yield Lost(rows, error.message)
 
-    def of_records(self, node: NodeId, records: frozenset[RecordId]) -> Iterator[Derivation]:
+    def of_records(self, node: NodeId, records: frozenset[RecordId]) -> Iterator[Derivation | Lost]:
         """A row of an operator that a reader was not sent, as one of another output, has gone into nothing. A record of
         a source has to be found."""
-        readers = self._query.instances_of(node)
-        for origin, group in _by_origin(records):
-            sender = self._query.instance(origin)
-            if sender is None:
-                yield from self._of_source(readers, group)
-                continue
-            for epoch, numbers in _by_epoch(sender, (record.position for record in group)):
-                wanted = {RecordId(origin.channel, number) for number in numbers}
-                for reader in readers:
-                    yield from self._given(reader, epoch, _came(reader, epoch, wanted))
+        arrived = Arrivals(self._query, self._query.instances_of(node), records)
+        yield from arrived.lost
+        for reader in arrived.readers:
+            if came := arrived.at[reader.origin]:
+                try:
+                    yield from self._given(reader, came)
+                except StateError as error:
+                    yield Lost(tuple(sorted(chain(*came.values()))), error.message)
 
-    def _of_source(self, readers: list[ArchivedInstance], records: set[RecordId]) -> Iterator[Derivation]:
-        left = set(records)
-        for reader in readers:
-            for epoch in sorted(reader.epochs):
-                if left and reader.has_ended(epoch) and (here := _came(reader, epoch, left)):
-                    left -= here
-                    yield from self._given(reader, epoch, here)
-        if left:
-            lost = min(left)
-            raise StateError(
-                f"no epoch in the archive that has ended was given position {lost.position} of "
-                f"{self._query.source(channel_origin(lost.channel))}",
-                hint="`clonos archive list` shows which epochs there are",
-            )
-
-    def _making(self, instance: ArchivedInstance, epoch: Epoch, numbers: list[int]) -> Iterator[Derivation]:
+    def _making(self, instance: ArchivedInstance, epoch: Epoch, numbers: list[int]) -> list[Derivation]:
         """The calls that made rows of an epoch. Where nothing is kept that could be part of it, what else is repeated
         need not be looked at."""
         found: list[Derivation] = []
@@ -150,7 +140,7 @@ class ArchivedDerivations:
         made = {row.position for one in wanted for row in one.rows()}
         if lost := [number for number in numbers if number not in made]:
             raise StateError(f"epoch {epoch} of {instance} made no row with the number {lost[0]}")
-        yield from wanted
+        return wanted
 
     def _alone(self, instance: ArchivedInstance, epoch: Epoch, numbers: list[int]) -> list[Derivation]:
         """What the calls were given that made the rows."""
@@ -192,39 +182,53 @@ class ArchivedDerivations:
             first = OutputNumber(watcher.first)
             return instance.repeated_to_row(first, epoch, desk, since=since, begins=watcher.begins)
 
-    def _given(
-        self, instance: ArchivedInstance, epoch: Epoch, records: set[RecordId]
-    ) -> Iterator[Derivation]:
-        """The calls that gave rows of records, which came in an epoch: as long as any of them is kept, or waits."""
-        if not records:
-            return
-        if not self._through_state and (known := recorded_from(instance, epoch)) is not None:
-            yield from known[0].of_records(records)  # which is all, where nothing is kept
-            return
-        left, found = set(records), list[Derivation]()
+    def _given(self, instance: ArchivedInstance, came: Mapping[Epoch, set[RecordId]]) -> Iterator[Derivation]:
+        """The calls that gave rows of records, by the epochs in which they came, each once: as long as any of them is
+        kept, or waits, the instance is repeated; with the epoch in which the next ones came it begins again."""
+        rest = sorted(came)
+        while rest:
+            if not self._through_state and (known := recorded_from(instance, rest[0])) is not None:
+                for epoch in rest:
+                    yield from known[epoch].of_records(came[epoch])  # which is all, where nothing is kept
+                return
+            reached = rest[0]
+            for epoch, found in self._followed(instance, rest[0], came):
+                reached = epoch
+                yield from found
+            rest = [epoch for epoch in rest if epoch > reached]
+
+    def _followed(
+        self, instance: ArchivedInstance, begin: Epoch, came: Mapping[Epoch, set[RecordId]]
+    ) -> Iterator[tuple[Epoch, list[Derivation]]]:
+        """Epoch by epoch from one on, until nothing of the records is left."""
+        records = frozenset(chain(*(came[epoch] for epoch in came if epoch >= begin)))
+        given, left, found = set[RecordId](), set[RecordId](), list[Derivation]()
 
         def tells(call: TracedCall, made: list[Derivation]) -> None:
-            left.difference_update(RecordId(each.channel, each.position) for each in call.inputs)
+            given.update(records.intersection(RecordId(each.channel, each.position) for each in call.inputs))
             for one in made:
                 kept = tuple(part for each in one.kept if (part := each.followed()) is not None)
                 if kept or not records.isdisjoint(one.inputs):
                     found.append(replace(one, kept=kept, kept_before=None))
 
         last = instance.last_ended
-        if last is not None and instance.has_ended(epoch):
-            sets = InputSets(through_state=self._through_state, is_followed=records.__contains__)
-            watcher = CallWatcher(instance, tells, epoch, sets)
-            with desk_for(instance, watcher) as desk:
-                for each in instance.repeated(last, desk, since=epoch, begins=watcher.begins):
-                    if isinstance(each, Lacking):
-                        raise lacking(instance, f"what became of records of epoch {epoch}", each.why)
-                    yield from found
+        assert last is not None, "records came in an epoch that has ended"
+        sets = InputSets(through_state=self._through_state, is_followed=records.__contains__)
+        watcher = CallWatcher(instance, tells, begin, sets)
+        with desk_for(instance, watcher) as desk:
+            for each in instance.repeated(last, desk, since=begin, begins=watcher.begins):
+                if isinstance(each, Lacking):
+                    raise lacking(instance, f"what became of records of epoch {begin}", each.why)
+                if each.epoch >= begin:
+                    left = (left | came.get(each.epoch, set())) - given
+                    given.clear()
+                    yield each.epoch, [*found]
                     found.clear()
-                    if each.epoch >= epoch and not left and not sets.still_follows:
+                    if not left and not sets.still_follows:
                         return
         if left:
             raise lacking(
-                instance, f"what became of a record that waited for epoch {epoch}", "it has not ended"
+                instance, f"what became of a record that waited for epoch {last + 1}", "it has not ended"
             )
 
 
@@ -253,50 +257,3 @@ def derivations(
         )
         for part in made_of
     ]
-
-
-def lacking(instance: ArchivedInstance, what: str, why: str) -> StateError:
-    """Something of an instance cannot be had."""
-    return StateError(
-        f"{what} of {instance} cannot be had: {why}",
-        hint="`clonos archive verify` says of every epoch whether it can be repeated",
-    )
-
-
-def _by_origin(records: Iterable[RecordId]) -> list[tuple[Origin, set[RecordId]]]:
-    found: dict[Origin, set[RecordId]] = {}
-    for record in records:
-        found.setdefault(channel_origin(record.channel), set()).add(record)
-    return sorted(found.items())
-
-
-def _by_epoch(instance: ArchivedInstance, numbers: Iterable[int]) -> Iterator[tuple[Epoch, list[int]]]:
-    """In which epochs rows were made, and which."""
-    left = sorted(numbers)
-    while left:
-        epoch = instance.made_in(OutputNumber(left[0]))
-        if isinstance(epoch, Lacking):
-            raise lacking(instance, f"row {left[0]}", epoch.why)
-        last = instance.emitted(epoch)
-        upto = len(left) if last is None else bisect_right(left, last)
-        yield epoch, left[:upto]
-        left = left[upto:]
-
-
-def _came(instance: ArchivedInstance, epoch: Epoch, wanted: set[RecordId]) -> set[RecordId]:
-    """Which of these records an instance was sent in an epoch."""
-    episode = instance.episode(epoch)
-    if isinstance(episode, Lacking):
-        raise lacking(instance, f"what was sent in epoch {epoch} to an instance", episode.why)
-    by_channel: dict[int, list[int]] = {}
-    for record in sorted(wanted):
-        by_channel.setdefault(record.channel, []).append(record.position)
-    found: set[RecordId] = set()
-    for raw in episode.blocks:
-        block = parse_block(memoryview(raw))
-        positions = by_channel.get(block.sender, [])
-        if block.count and positions:
-            numbers = numbers_of(block.numbers)
-            near = positions[bisect_left(positions, numbers[0]) : bisect_right(positions, numbers[-1])]
-            found.update(RecordId(block.sender, each) for each in {*near}.intersection(numbers))
-    return found

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from clonos.archive.record_keys import RecordKeys, bundles_of
 from clonos.archive.tracing import TracedOperator, Watcher, traced_services
 from clonos.errors import DivergenceError
 from clonos.operators.intercept.operator import InterceptedOperator
@@ -34,20 +35,17 @@ from clonos.protocol.line.snapshot_name import MARKED_EVERY
 from clonos.protocol.recovery.causal.replayer import HINT
 from clonos.protocol.side_output import MAIN, OutputName
 from clonos.protocol.versions.programs import Programs
-from clonos.storage.keyed_state import KeyedState
+from clonos.storage.keyed_state import KeyedState, WrittenAnew
 from clonos.storage.manifest import Manifest
 from clonos.storage.snapshots import SnapshotStore
 from clonos.storage.timers import EVENT_TIME, PROCESSING_TIME, TimerQueue
 from clonos.values.key_codec import pack
-from clonos.wire.block import parse_block
-from clonos.wire.messages import Bundle
 from clonos_standby.cluster.spec import NodeSpec
 from clonos_standby.replica import snapshot_metadata
 from clonos_standby.replica.batches import BundleReader, EncodedRows, OutputWriter, SplitRows
 from clonos_standby.replica.instance_config import instance_config
 from clonos_standby.replica.outcomes import Outcomes
 
-_ROWS_AT_ONCE: Final = 4096
 _FENCE: Final = Fence(1)  # of the desk's own states
 
 
@@ -72,6 +70,8 @@ class Desk:
         self._services: CausalServices
         self._instance: Instance
         self._input = ArchivedInput()
+        self._keys: RecordKeys
+        self._forgotten: list[Row] = []  # keys
 
     def begin(
         self, node: NodeSpec, state: Manifest | None, states: SnapshotStore, *, intercept: bool
@@ -97,7 +97,7 @@ class Desk:
         instance = self._instance
         instance.open_epoch(episode.epoch, realtime=episode.realtime)
         instance.follow(episode.log_start, episode.log)
-        for bundle in _bundles(episode.blocks):
+        for bundle in bundles_of(episode.blocks):
             instance.take(self._not_had(self._reader.read(bundle, episode.epoch)))
         if (lacking := self._input.lacks(episode)) is not None:
             return lacking
@@ -134,18 +134,27 @@ class Desk:
         yield from self._state.scan(b"")
 
     def keeps(self, key: Row) -> bool:
-        """Whether there is state or a timer of a key."""
-        return bool(self._operator.kept(key)) or any(self._timers_of(key))
+        """Whether there is state or a timer of a key, or a record of it waits."""
+        return (
+            bool(self._operator.kept(key))
+            or any(self._timers_of(key))
+            or any(self._keys.has(key, [row]) for _, _, row in self._instance.snapshot().pending)
+        )
+
+    @property
+    def has_remains(self) -> bool:
+        """Whether the files of the state may have what it does not have any more."""
+        assert self._state is not None
+        return self._state.has_remains
 
     def forget(self, key: Row) -> None:
-        """Remove the state and the timers of a key, from the files, too, that a state is stored as."""
+        """Remove the state and the timers of a key, and records of it that wait."""
         assert self._state is not None
         for data in self._operator.kept(key):
             self._state.delete(data)
         for timers, timer in list(self._timers_of(key)):
             timers.cancel(*timer)
-        self._state.flush()
-        self._state.database.compact()
+        self._forgotten.append(key)
 
     def _timers_of(self, key: Row) -> Iterator[tuple[TimerQueue, tuple[int, bytes, str]]]:
         assert self._state is not None
@@ -155,14 +164,24 @@ class Desk:
             yield from ((timers, timer) for timer in timers.pending() if timer[1] == data)
 
     def store(
-        self, states: SnapshotStore, *, epoch: Epoch, final: bool, sequence: int | None = None
+        self,
+        states: SnapshotStore,
+        *,
+        epoch: Epoch,
+        final: bool,
+        sequence: int | None = None,
+        is_anew: bool = False,
     ) -> Manifest:
-        """As an archived state, at the end of an epoch or inside it. Of what was recorded nothing is in it."""
+        """As an archived state, at the end of an epoch or inside it. Of what was recorded nothing is in it. With
+        `is_anew` its files have nothing that it does not have any more."""
         assert self._state is not None
         snapshot = self._instance.snapshot()
+        for key in self._forgotten:
+            snapshot.pending = [each for each in snapshot.pending if not self._keys.has(key, [each[2]])]
         number = MARKED_EVERY * snapshot.log_offset if sequence is None else sequence
         meta = snapshot_metadata.encode(snapshot)
-        return states.finish(states.begin(self._state, meta, epoch=epoch, sequence=number, final=final))
+        state = WrittenAnew(self._state) if is_anew else self._state
+        return states.finish(states.begin(state, meta, epoch=epoch, sequence=number, final=final))
 
     def shown(self, rows: list[Row]) -> list[tuple[OutputName, dict[str, Any]]]:
         """Rows that a function gave as their readers get them, and the outputs that they are of. Raises InputError."""
@@ -225,6 +244,7 @@ class Desk:
     def _build(self, node: NodeSpec, state: Manifest | None, states: SnapshotStore) -> None:
         self._lives += 1
         self._node = node
+        self._keys = RecordKeys(node)
         self._reader = BundleReader(node.input, node.zone, right=node.right)
         read = [route.output for route in node.routes]
         self._writer = OutputWriter(node.outputs, node.zone, node.name, self._origin, read=read)
@@ -276,18 +296,3 @@ class Desk:
 
     def flush_log(self, due: Sequence[Emit], log_start: LogOffset, log: bytes) -> None:
         """Nothing new is done."""
-
-
-def _bundles(blocks: Sequence[bytes]) -> Iterator[Bundle]:
-    """In order, so many rows in each at most, if a block has no more."""
-    held: list[memoryview] = []
-    rows = 0
-    for raw in blocks:
-        count = parse_block(memoryview(raw)).count
-        if held and rows + count > _ROWS_AT_ONCE:
-            yield Bundle(1, rows, tuple(held))
-            held, rows = [], 0
-        held.append(memoryview(raw))
-        rows += count
-    if held:
-        yield Bundle(1, rows, tuple(held))

@@ -1,52 +1,77 @@
-"""Erasing a key from an archive, so that nothing of it can be repeated or read there any more.
+"""Which parts of an archive have something of a key, so that they have to go (`erasing_steps`) before nothing of it can
+be repeated or read there any more.
 
-Which epochs go is a rule of its own (`protocol.archive.erasure`). Before any does, there is a state without the key
-where what is kept goes on; then it is written down which ones go, so that an erasure that was cut short is gone on
-with; then they go. Meanwhile no driver leads the query.
+Which epochs and states go is a rule of its own (`protocol.archive.erasure`). Here it is looked at what these have: what
+records came, for which keys the function was called, and what is kept.
 """
 
 from __future__ import annotations
 
-import tempfile
-import time
+import hashlib
+import secrets
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import groupby
-from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from clonos.archive.desk import Desk
 from clonos.archive.given_key import Key, key_given
 from clonos.archive.reading import ArchivedInstance, ArchivedQuery, desk_for
+from clonos.archive.record_keys import RecordKeys
 from clonos.archive.repeating import repeated_throughout
 from clonos.archive.tracing import TracedCall, Watcher
-from clonos.errors import ClonosError, LogCorrupt, SnapshotCorrupt, StateError
-from clonos.protocol.archive.archive_segment import ArchiveSegment
+from clonos.errors import (
+    ClonosError,
+    Fenced,
+    LogCorrupt,
+    SnapshotCorrupt,
+    StateError,
+    StorageUnavailable,
+)
 from clonos.protocol.archive.episode import Episode, Lacking
-from clonos.protocol.archive.erasure import ends_that_are_needed, erased, with_those_that_were_waited_for
-from clonos.protocol.archive.stored_segment import SegmentName
+from clonos.protocol.archive.erasure import (
+    ErasurePlan,
+    StatesFound,
+    planned,
+    with_those_that_were_waited_for,
+)
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import NO_EPOCH, Epoch, Origin
 from clonos.protocol.line.snapshot_name import SnapshotName
-from clonos.spark.leadership import DriverLeadership
-from clonos.storage.archive import Archive
-from clonos.storage.segment_files import SegmentFiles
-from clonos.storage.snapshots import SnapshotStore
+from clonos.storage.manifest import Manifest
+from clonos.values.key_codec import pack
 from clonos_standby.cluster.spec import NodeSpec
 from clonos_standby.replica import snapshot_metadata as metadata
+
+_ARRAY: Final = 0x90  # how a short array begins, packed
+_LONGER: Final = 4
+"""Columns that an operator may add to a key for what it keeps of it, at most."""
+_TELLING: Final = 6
+"""Bytes of a packed key: fewer may stand anywhere."""
 
 
 @dataclass(slots=True)
 class Erasure:
-    """Of a key of an operator: what has to go, or has gone."""
+    """Of a key of an operator: what has to go."""
 
     epochs: frozenset[Epoch] = frozenset()  # of all instances
     instances: set[Origin] = field(default_factory=set)  # of the operator, which have had the key
-    states: int = 0  # that have something of the key
+    with_key: dict[Origin, set[SnapshotName]] = field(
+        default_factory=dict
+    )  # states with something of the key
+    unknown_states: dict[Origin, set[SnapshotName]] = field(default_factory=dict)
     unknown: dict[str, str] = field(default_factory=dict)
     """What cannot be looked into, so that it has to go, too, and why it cannot."""
+
+    @property
+    def states(self) -> int:
+        """That have something of the key, or may have."""
+        return sum(map(len, (*self.with_key.values(), *self.unknown_states.values())))
+
+    @property
+    def is_nothing(self) -> bool:
+        return not (self.epochs or self.states or self.unknown)
 
 
 class _KeyWatcher(Watcher):
@@ -58,11 +83,16 @@ class _KeyWatcher(Watcher):
 
     def __init__(self, key: Key) -> None:
         super().__init__()
-        self._key = key
-        self.was_called = False
+        self._key = pack(key)
+        self._was_called = False
 
     def ended(self, call: TracedCall) -> None:
-        self.was_called = self.was_called or self._key in call.keys
+        self._was_called = self._was_called or any(pack(each) == self._key for each in call.keys)
+
+    def was_called(self) -> bool:
+        """Since this was asked before."""
+        found, self._was_called = self._was_called, False
+        return found
 
 
 class KeyEraser:
@@ -77,9 +107,11 @@ class KeyEraser:
         self._owners = [each for each in query.instances(operator) if each.segments]
         query.check_archive(self._owners)
         self._all = [each for each in query.instances() if each.segments]
+        self._record_keys: dict[str, RecordKeys] = {}  # by program
 
     @cached_property
-    def _key(self) -> Key:
+    def key(self) -> Key:
+        """Raises StateError where no program of the operator can be loaded, by which it is known."""
         return key_given(self._query, self._operator, self._wanted)
 
     # ---------------------------------------------------------------- what has to go
@@ -90,41 +122,45 @@ class KeyEraser:
         marked: set[Epoch] = set()
         waits: set[Epoch] = set()
         for instance in self._owners:
-            called, waited = self._called_in(instance, found)
-            had = [name for name in instance.state_names if self._has_key(instance, name, found)]
-            found.states += len(had)
-            if called or had:
+            has, waited = self._marked_in(instance, found)
+            if self._look_at_states(instance, found, has_had=bool(has)) or has:
                 found.instances.add(instance.origin)
-            marked |= called
+            marked |= has
             waits |= waited
         for instance in self._all:
-            if instance not in self._owners:
-                waits |= _waits_behind(instance, marked)
+            if instance not in self._owners and marked:
+                waits |= _waits(instance)
         found.epochs = with_those_that_were_waited_for(marked, waits)
         for instance in self._all:
             for epochs, why in instance.files.unreadable(found.epochs).items():
                 found.unknown[f"epochs {epochs[0]} to {epochs[-1]} of {instance}"] = why
+            if instance not in self._owners and found.epochs:
+                self._look_for_damage(instance, found)
         return found
 
-    def _called_in(self, instance: ArchivedInstance, found: Erasure) -> tuple[set[Epoch], set[Epoch]]:
-        """In which epochs the function was called for the key, or may have been; and at which epochs' ends records
-        waited for the next one."""
-        watcher = _KeyWatcher(self._key)
+    def _marked_in(self, instance: ArchivedInstance, found: Erasure) -> tuple[set[Epoch], set[Epoch]]:
+        """In which epochs the function was called for the key, or a record of it came, or may have; and at which
+        epochs' ends records waited for the next one."""
+        watcher = _KeyWatcher(self.key)
         marked: set[Epoch] = set()
         known: set[Epoch] = set()
         waits: set[Epoch] = set()
         why = "it cannot be repeated"
         for each, desk in repeated_throughout(instance, max(instance.epochs), watcher):
+            was_called = watcher.was_called()  # of one that could not be repeated it says nothing
             if isinstance(each, Lacking):
                 why = each.why
                 continue
             known.add(each.epoch)
             if desk.keeps_records_waiting:
                 waits.add(each.epoch)
-            if watcher.was_called:
+            if was_called:
                 marked.add(each.epoch)
-            watcher.was_called = False
-        for epoch in sorted(set(instance.epochs) - known):
+        for epoch in sorted(set(instance.epochs) - marked):
+            if epoch in known:
+                if self._may_have_record(instance, epoch, found):
+                    marked.add(epoch)
+                continue
             episode = instance.episode(epoch)
             lacking = episode if isinstance(episode, Lacking) else Lacking(why)
             if lacking.is_erased and len(instance.epochs[epoch]) == 1:
@@ -135,170 +171,159 @@ class KeyEraser:
                 found.unknown[f"epoch {epoch} of {instance}"] = lacking.why
         return marked, waits
 
-    def _has_key(self, instance: ArchivedInstance, name: SnapshotName, found: Erasure) -> bool:
-        """Whether a state has the key, or may have it."""
+    def _may_have_record(self, instance: ArchivedInstance, epoch: Epoch, found: Erasure) -> bool:
+        """Whether a record of the key came in an epoch, whatever became of it."""
         try:
-            with self._desk_at(instance, name) as desk:
-                return desk.keeps(self._key)
+            return any(
+                self._keys_by(instance, segment.program).are_in(segment.blocks, epoch, self.key)
+                for segment in instance.files.read(instance.epochs[epoch])
+            )
+        except (StorageUnavailable, Fenced):
+            raise
         except ClonosError as error:
-            where = "at the end of" if name.final else "inside"
-            found.unknown[f"the state of {instance} {where} epoch {name.epoch}"] = error.message
+            found.unknown[f"epoch {epoch} of {instance}"] = error.message
             return True
 
-    @contextmanager
-    def _desk_at(self, instance: ArchivedInstance, name: SnapshotName) -> Iterator[Desk]:
-        """At an archived state. Raises what is wrong with it, or with its program."""
-        state = instance.states.named(str(name))
-        if state is None:
-            raise SnapshotCorrupt("it is gone")
-        node = self._program(instance, name.epoch)
-        with desk_for(instance) as desk:
-            desk.begin(node, state, instance.states, intercept=False)
-            yield desk
+    def _keys_by(self, instance: ArchivedInstance, program: str) -> RecordKeys:
+        """Raises StateError where the program cannot be loaded."""
+        if program not in self._record_keys:
+            node = instance.program(program)
+            if isinstance(node, Lacking):
+                raise StateError(node.why)
+            self._record_keys[program] = RecordKeys(node)
+        return self._record_keys[program]
 
-    def _program(self, instance: ArchivedInstance, epoch: Epoch | None = None) -> NodeSpec:
-        """That of an epoch, if that is there, or else the last. Raises StateError where none can be loaded."""
-        why = "none is in the archive"
-        for each in sorted(instance.epochs, key=lambda each: (each == epoch, each), reverse=True):
-            try:
-                segment = next(instance.files.read(instance.epochs[each][-1:]), None)
-            except LogCorrupt as error:
-                why = error.message
-                continue
-            if segment is not None:
-                program = instance.program(segment.program)
-                if isinstance(program, NodeSpec):
-                    return program
-                why = program.why
-        raise StateError(f"the program of {instance} cannot be loaded: {why}")
+    # ---------------------------------------------------------------- states
 
-    # ---------------------------------------------------------------- it goes
-
-    def carry_out(self, erasure: Erasure) -> None:
-        """Raises AlreadyRunning where a driver leads the query, and Fenced where one has begun to."""
-        with _leading(self._query) as (leadership, fence):
-            self._query.archive.sweep(each.origin for each in self._query.instances())
-            for instance in self._all:
-                leadership.check()
-                with tempfile.TemporaryDirectory(prefix="clonos-erasure-") as folder:
-                    archive = instance.archive
-                    states = archive.states(
-                        instance.origin, fence=fence, pending=str(Path(folder, "pending"))
-                    )
-                    states.keep_from(0)
-                    if instance.origin in erasure.instances:
-                        archive.note_cleaned(instance.origin, instance.last_ended or NO_EPOCH)
-                    self._keep_ends(instance, states, erasure.epochs)
-                    self._clean_states(instance, states, erasure.epochs)
-            parts = [
-                (instance.origin, epoch)
-                for instance in self._all
-                for epoch in sorted(erasure.epochs & set(instance.epochs))
-            ]
-            self._query.archive.write_erasure(parts)
-            _erase_what_is_due(self._query.archive, leadership, fence)
-
-    def _keep_ends(self, instance: ArchivedInstance, states: SnapshotStore, epochs: frozenset[Epoch]) -> None:
-        """Store the states that what is kept goes on from."""
-        has = set(instance.state_epochs)
-        for end in ends_that_are_needed(instance.epochs, epochs):
-            if end in has:
-                continue
-            with desk_for(instance) as desk:
-                for found in instance.repeated(end, desk):
-                    if isinstance(found, Lacking):
-                        break  # so what follows could not be repeated before, either
-                else:
-                    if instance in self._owners:
-                        desk.forget(self._key)
-                    desk.store(states, epoch=end, final=True)
-
-    def _clean_states(
-        self, instance: ArchivedInstance, states: SnapshotStore, epochs: frozenset[Epoch]
-    ) -> None:
-        """Of the states that were there: those that nothing kept goes on from go, others are stored without the key."""
-        needed = set(ends_that_are_needed(instance.epochs, epochs))
-        drops: list[SnapshotName] = []
-        first = min(epochs, default=None)
+    def _look_at_states(self, instance: ArchivedInstance, found: Erasure, *, has_had: bool) -> bool:
+        """Whether one has the key. `has_had`: it is known that the instance has. Then what files have of what is
+        deleted, or was written again, may be the key's."""
+        with_key: set[SnapshotName] = set()
+        with_remains: set[SnapshotName] = set()
+        unknown: set[SnapshotName] = set()
         for name in instance.state_names:
-            is_erased = name.epoch in epochs and not (name.final and name.epoch in needed)
-            is_behind = first is not None and name.epoch >= first
-            if is_erased or self._is_stored_clean(instance, name, states, is_behind=is_behind):
-                drops.append(name)
-        if drops:
-            states.drop(drops)
+            try:
+                with desk_at(instance, name) as (desk, state):
+                    is_named = _names(state, self.key)
+                    if desk.keeps(self.key) or (is_named and len(pack(self.key)) >= _TELLING):
+                        with_key.add(name)
+                    elif is_named or desk.has_remains:
+                        with_remains.add(name)
+            except (StorageUnavailable, Fenced):
+                raise
+            except ClonosError as error:
+                _note_unknown(instance, name, error, found)
+                unknown.add(name)
+        if with_key or has_had:
+            with_key |= with_remains
+        if with_key:
+            found.with_key[instance.origin] = with_key
+        if unknown:
+            found.unknown_states[instance.origin] = unknown
+        return bool(with_key or unknown)
 
-    def _is_stored_clean(
-        self, instance: ArchivedInstance, name: SnapshotName, states: SnapshotStore, *, is_behind: bool
-    ) -> bool:
-        """Whether a state goes, since it has something to be erased; then it is stored without that. One of an owner
-        that cannot be looked into goes (`Erasure.unknown`)."""
-        is_owner = instance in self._owners
-        try:
-            has_log = is_behind and _has_log(instance, name)
-            if not is_owner and not has_log:
-                return False
-            with self._desk_at(instance, name) as desk:
-                if is_owner and desk.keeps(self._key):
-                    desk.forget(self._key)
-                elif not has_log:
-                    return False
-                desk.store(states, epoch=name.epoch, final=name.final, sequence=name.sequence)
-        except ClonosError:
-            return is_owner
-        return True
+    def _look_for_damage(self, instance: ArchivedInstance, found: Erasure) -> None:
+        """A state whose files are not known keeps those of others from being removed."""
+        for name in instance.state_names:
+            try:
+                instance.states.named(str(name))
+            except SnapshotCorrupt as error:
+                _note_unknown(instance, name, error, found)
+                found.unknown_states.setdefault(instance.origin, set()).add(name)
+
+    # ---------------------------------------------------------------- what is done
+
+    def plan(self, found: Erasure, fence: Fence) -> ErasurePlan:
+        """What is to be done, by a driver of this fence."""
+        salt = secrets.token_bytes(16)
+        return ErasurePlan(
+            tuple(
+                planned(
+                    instance.origin,
+                    instance.epochs,
+                    self._states_found(instance, found),
+                    found.epochs,
+                    (instance.last_ended or NO_EPOCH) if instance.origin in found.instances else None,
+                )
+                for instance in self._all
+            ),
+            self._operator,
+            salt,
+            self._digest(salt),
+            fence,
+            found.states,
+        )
+
+    def _states_found(self, instance: ArchivedInstance, found: Erasure) -> StatesFound:
+        return StatesFound(
+            instance.state_names,
+            found.with_key.get(instance.origin, frozenset()),
+            {name for name in instance.state_names if _has_log(instance, name)}
+            if found.epochs
+            else frozenset(),
+            found.unknown_states.get(instance.origin, frozenset()),
+        )
+
+    def is_of(self, plan: ErasurePlan) -> bool:
+        """Whether a plan is that of this key."""
+        return plan.operator == self._operator and plan.digest == self._digest(plan.salt)
+
+    def _digest(self, salt: bytes) -> bytes:
+        return hashlib.scrypt(pack(self.key), salt=salt, n=1 << 14, r=8, p=1, dklen=32)
 
 
-def _waits_behind(instance: ArchivedInstance, marked: set[Epoch]) -> set[Epoch]:
+def _waits(instance: ArchivedInstance) -> set[Epoch]:
     """At which epochs' ends records waited for the next one, as far as that can be known."""
-    if not marked & set(instance.epochs):
-        return set()
     repeated = repeated_throughout(instance, max(instance.epochs))
     return {each.epoch for each, desk in repeated if isinstance(each, Episode) and desk.keeps_records_waiting}
+
+
+def _note_unknown(instance: ArchivedInstance, name: SnapshotName, error: ClonosError, found: Erasure) -> None:
+    where = "at the end of" if name.final else "inside"
+    found.unknown[f"the state of {instance} {where} epoch {name.epoch}"] = error.message
+
+
+def _names(state: Manifest, key: Key) -> bool:
+    """Whether a file of a state that is no table has the key, as RocksDB's list of tables may."""
+    packed = pack(key)
+    if packed[0] & 0xF0 != _ARRAY:
+        return False  # of more columns than any key has here
+    longer = range(len(key), len(key) + _LONGER)
+    parts = [bytes([_ARRAY | count]) + packed[1:] for count in longer if count < 16]
+    contents = [file.content for file in state.files if file.content is not None]
+    return any(part in content for content in contents for part in parts)
+
+
+@contextmanager
+def desk_at(instance: ArchivedInstance, name: SnapshotName) -> Iterator[tuple[Desk, Manifest]]:
+    """At an archived state. Raises what is wrong with it, or with its program."""
+    state = instance.states.named(str(name))
+    if state is None:
+        raise SnapshotCorrupt("it is gone")
+    node = program_of(instance, name.epoch)
+    with desk_for(instance) as desk:
+        desk.begin(node, state, instance.states, intercept=False)
+        yield desk, state
+
+
+def program_of(instance: ArchivedInstance, epoch: Epoch | None = None) -> NodeSpec:
+    """That of an epoch, if that is there, or else the last. Raises StateError where none can be loaded."""
+    why = "none is in the archive"
+    for each in sorted(instance.epochs, key=lambda each: (each == epoch, each), reverse=True):
+        try:
+            segment = next(instance.files.read(instance.epochs[each][-1:]), None)
+        except LogCorrupt as error:
+            why = error.message
+            continue
+        if segment is not None:
+            program = instance.program(segment.program)
+            if isinstance(program, NodeSpec):
+                return program
+            why = program.why
+    raise StateError(f"the program of {instance} cannot be loaded: {why}")
 
 
 def _has_log(instance: ArchivedInstance, name: SnapshotName) -> bool:
     """Whether a state has the end of the log, in which there may be what was recorded of an erased epoch."""
     state = instance.states.readable(name)
     return state is not None and bool(metadata.decode(state.meta, lambda _: tuple).log)
-
-
-@contextmanager
-def _leading(query: ArchivedQuery) -> Iterator[tuple[DriverLeadership, Fence]]:
-    """No driver leads the query meanwhile."""
-    leadership = DriverLeadership(query.checkpoint.location)
-    generation = leadership.take()
-    try:
-        yield leadership, Fence.of(generation)
-    finally:
-        leadership.release()
-
-
-def finish_erasure(query: ArchivedQuery) -> None:
-    """Go on with an erasure that was cut short when all states were cleaned. What was read of the archive before is out
-    of date behind it. Raises AlreadyRunning where a driver leads the query, and Fenced where one has begun to."""
-    with _leading(query) as (leadership, fence):
-        _erase_what_is_due(query.archive, leadership, fence)
-
-
-def _erase_what_is_due(archive: Archive, leadership: DriverLeadership, fence: Fence) -> None:
-    now = time.time_ns() // 1000
-    due: dict[Origin, set[Epoch]] = {}
-    for origin, epoch in archive.erasure():
-        due.setdefault(origin, set()).add(epoch)
-    for origin, epochs in due.items():
-        leadership.check()
-        files = archive.segments(origin)
-        gone = [name for name in files.names() if name.epoch in epochs]
-        left = [_last_readable(files, list(names)) for _, names in groupby(gone, lambda name: name.epoch)]
-        files.replace(gone, [erased(each, now) for each in left if each is not None], fence)
-    archive.end_erasure()
-
-
-def _last_readable(files: SegmentFiles, names: Sequence[SegmentName]) -> ArchiveSegment | None:
-    """Of the segments of an epoch, the one that says how it ended, if it had."""
-    found: list[ArchiveSegment] = []
-    for name in names:
-        with suppress(LogCorrupt):
-            found += files.read([name])
-    return max(found, key=lambda each: (each.ended is not None, each.fence, each.number), default=None)

@@ -20,7 +20,7 @@ from clonos.archive.tracing import Asked, TracedCall, Tracer
 from clonos.errors import ClonosError, ConfigurationError, StateError
 from clonos.operators.kept_entries import keeps_entries
 from clonos.protocol.archive.episode import Lacking
-from clonos.protocol.archive.lineage import Derivation
+from clonos.protocol.archive.lineage import Derivation, Lost
 from clonos.protocol.ids import (
     NODE_MAX,
     Epoch,
@@ -131,6 +131,8 @@ def explain(query: ArchivedQuery, row: RowId, *, inputs: int = 10, depth: int = 
 def _derivation(query: ArchivedQuery, row: RowId) -> Derivation:
     """What a row is made of, with what the records said."""
     (found,) = ArchivedDerivations(query, keeps_rows=True).of_rows(row.origin, frozenset([row.number]))
+    if isinstance(found, Lost):
+        raise StateError(f"what the row {row} is made of cannot be had: {found.why}")
     return found
 
 

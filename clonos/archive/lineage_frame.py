@@ -6,13 +6,14 @@ import logging
 from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial, reduce
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from clonos.archive.derivations import CallWatcher, lacking
+from clonos.archive.arrivals import lacking
+from clonos.archive.derivations import CallWatcher
 from clonos.archive.explain import RowId
 from clonos.archive.reading import ArchivedInstance, ArchivedQuery, desk_for, epochs_between
 from clonos.archive.recorded import first_known, recorded_whole
@@ -20,9 +21,8 @@ from clonos.archive.spark_tasks import Span, archived_query, asked_of
 from clonos.errors import ConfigurationError, DivergenceError, StateError
 from clonos.protocol.archive.episode import Lacking
 from clonos.protocol.archive.input_sets import InputSets
-from clonos.protocol.archive.lineage import Derivation, leads_to
+from clonos.protocol.archive.lineage import Derivation, leads_to, on_the_way
 from clonos.protocol.ids import Epoch, NodeId, OutputNumber, RecordId, epoch_after, epoch_before
-from clonos.protocol.topology import NodeKind
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -65,13 +65,15 @@ def lineage(
     operators in between; and one without input, where it, or what it is made of, is of no record. With `through_state`
     there is a line, too, for each record that a row may be of since a user's function may have kept something of it in
     its state: that is an upper bound. `since` and `upto` bound the epochs: numbers, or times (ISO 8601). Unless said,
-    they are those that all operators have which are asked about; a warning says where some have more.
+    they are those that all operators have which are asked about; a warning says where some have more. With `to`, a row
+    of an operator on the way that was made before them is not followed: `kept_before` says so.
 
     Columns: `row`, its id; `given_as`, its id as the function gave it, where `select`, `where` or `withColumn` behind
     the operator made another form of it, with an id of its own; `operator`, `instance` and `epoch` that made it;
     `made_by`, record, bundle, timer, or end of the epoch; `input`, the record's id; `input_operator`, or `input_source`
     and `input_position`; `exact`, whether it is known that the row is of this record; `kept_before`, in a line without
-    input, an epoch before which something was kept of which the row is also made, and the archive does not say what.
+    input, an epoch before which something was kept, or made, of which the row is also made, and it is not known what
+    that is of: the archive does not have it, or it is before `since`.
 
     Raises ConfigurationError where there is no such operator, or no archive, and CheckpointMismatch where there is no
     causal query. A task that finds something lacking raises StateError.
@@ -90,8 +92,9 @@ def lineage(
             f"no row of {to!r} goes into one of {of!r}",
             hint="`of` is the operator behind, `to` the one in front of it",
         )
-    asked = _Asked.of(query, _all_on_the_way(query, start, end), since, upto, through_state)
-    return _closure(spark, asked, start, end, through_state)
+    way = on_the_way(query.program, start, end)
+    asked = _Asked.of(query, way, since, upto, through_state)
+    return _closure(spark, asked, way, end, through_state)
 
 
 def _asked_for_edges(
@@ -171,56 +174,51 @@ def _last_ended(instance: ArchivedInstance) -> Epoch:
     return found
 
 
-def _way(query: ArchivedQuery, node: NodeId, end: NodeId | None) -> Iterator[NodeId]:
-    """The operators before one whose rows go into its, up to the end."""
-    for number in query.program.node(node).upstream:
-        before = NodeId(number)
-        is_on_it = before != end and (end is None or leads_to(query.program, end, before))
-        if is_on_it and query.program.node(before).kind is NodeKind.OPERATOR:
-            yield before
-
-
-def _all_on_the_way(query: ArchivedQuery, node: NodeId, end: NodeId | None) -> list[NodeId]:
-    found = {node}
-    for before in _way(query, node, end):
-        found.update(_all_on_the_way(query, before, end))
-    return sorted(found)
-
-
 def _closure(
-    spark: SparkSession, asked: _Asked, node: NodeId, end: NodeId | None, through_state: bool
+    spark: SparkSession, asked: _Asked, way: list[NodeId], end: NodeId | None, through_state: bool
 ) -> DataFrame:
-    """Rows of an operator by what they were made of at the end of the way, or by nothing, where a timer made them, or
-    what they are made of. A row of which the way is not all there is an error when the DataFrame is run."""
+    """Rows of an operator, the first on the way, by what they were made of at the end of it, or by nothing, where a
+    timer made them, or what they are made of.
+
+    Each operator's edges are joined once, when those of all behind it have been: to the rows of it that were reached by
+    then, by whatever ways. A row and a record count once, and for certain where it is so by any of the ways. What is of
+    a row of which there are no edges was made before the epochs that are asked about: the line says that instead.
+    """
     from pyspark.sql import functions as F
 
-    query = asked.query
-    edges = _asked_for_edges(spark, query, asked.spans(node), through_state)
-    is_end = F.col("input_source").isNotNull()
-    if end is not None:
-        is_end = F.col("input_operator") == query.program.node(end).name
-    parts = [edges.where(is_end | F.col("input").isNull())]
-    for before in _way(query, node, end):
-        name = query.program.node(before).name
-        further = _closure(spark, asked, before, end, through_state)
-        named = [F.col("row").alias("_row"), *(F.col(each).alias(f"_{each}") for each in (*_INPUT, *_HOW))]
-        joined = edges.where(F.col("input_operator") == name).join(
-            further.select(*named), F.col("input") == F.col("_row"), "left"
-        )
-        lost = F.concat(
-            F.lit("row "),
-            F.col("row"),
-            F.lit(" is made of row "),
-            F.col("input"),
-            F.lit(f" of {name!r}, which is of an epoch before since=, or not in the archive"),
-        )
-        found = F.when(F.col("_row").isNull(), F.raise_error(lost)).otherwise(F.col("_input"))
-        ends = [F.col(f"_{each}").alias(each) for each in _INPUT[1:]]
-        exact = F.col("exact") & F.col("_exact")
-        how = [exact.alias("exact"), F.col("_kept_before").alias("kept_before")]
-        parts.append(joined.select(*_ROW, found.alias("input"), *ends, *how))
-    ways = reduce(lambda a, b: a.unionByName(b), parts)
-    return ways.groupBy(*_ROW, *_INPUT, "kept_before").agg(F.max("exact").alias("exact")).select(*_COLUMNS)
+    names = {node: asked.query.program.node(node).name for node in way}
+    ends = F.col("input_source").isNotNull() if end is None else F.col("input_operator") == _name(asked, end)
+    found: DataFrame | None = None
+    for at, node in enumerate(way):
+        edges = _asked_for_edges(spark, asked.query, asked.spans(node), through_state)
+        found = edges if found is None else _farther(found, edges, names[node], asked.since)
+        still = F.col("input_operator").isin([names[each] for each in way[at + 1 :]])
+        reached = found.where(F.col("input").isNull() | ends | still)
+        found = reached.groupBy(*_ROW, *_INPUT, "kept_before").agg(F.max("exact").alias("exact"))
+    assert found is not None, "an operator is on the way to itself"
+    return found.select(*_COLUMNS)
+
+
+def _name(asked: _Asked, node: NodeId) -> str:
+    return asked.query.program.node(node).name
+
+
+def _farther(found: DataFrame, edges: DataFrame, name: str, since: Epoch) -> DataFrame:
+    """Instead of each row of an operator, by its edges, what that is made of."""
+    from pyspark.sql import functions as F
+
+    own = edges.select(
+        F.col("row").alias("_row"), *(F.col(each).alias(f"_{each}") for each in (*_INPUT, *_HOW))
+    )
+    joined = found.join(own, F.col("input") == F.col("_row"), "left")
+    is_of_it = F.col("input_operator") == name
+    is_lost = is_of_it & F.col("_row").isNull()
+    of = [F.when(is_of_it, F.col(f"_{each}")).otherwise(F.col(each)).alias(each) for each in _INPUT]
+    exact = F.col("exact") & F.coalesce(F.col("_exact"), F.lit(True))
+    before = (
+        F.when(is_lost, F.lit(since)).when(is_of_it, F.col("_kept_before")).otherwise(F.col("kept_before"))
+    )
+    return joined.select(*_ROW, *of, exact.alias("exact"), before.alias("kept_before"))
 
 
 # ------------------------------------------------------------------------- a task

@@ -23,13 +23,15 @@ from clonos.errors import ConfigurationError, LogCorrupt, SnapshotCorrupt, State
 from clonos.operators.function_code import code_of, is_another
 from clonos.operators.intercept.install import install
 from clonos.protocol.archive.episode import Episode, Lacking, put_together
-from clonos.protocol.archive.erasure import serves_upto
+from clonos.protocol.archive.erasure import ErasurePlan, serves_upto
 from clonos.protocol.archive.stored_segment import SegmentName
 from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import (
+    FIRST_EPOCH,
     LOG_BEGIN,
     NO_EPOCH,
+    NO_OUTPUT,
     Epoch,
     LogOffset,
     NodeId,
@@ -38,6 +40,7 @@ from clonos.protocol.ids import (
     epoch_before,
 )
 from clonos.protocol.line.snapshot_name import SnapshotName
+from clonos.protocol.recovery.causal.determinant_codec import decode_steps
 from clonos.protocol.topology import Node, NodeKind, Topology
 from clonos.spark.checkpoint import Checkpoint, checkpoint_at
 from clonos.spark.facts import INTERCEPT
@@ -71,9 +74,13 @@ class ArchivedInstance:
     archive: Archive
     segments: dict[SegmentName, int]  # their bytes
     states: SnapshotStore
+    erasing: frozenset[Epoch] = frozenset()
+    """Epochs that an erasure has begun to erase: nothing of them counts any more."""
+    before: Fence | None = None  # only states that were stored under a lower one count
     _programs: dict[str, NodeSpec] = field(default_factory=dict)
     _codes: dict[str, str] = field(default_factory=dict)  # of programs, as their functions are today
     _known: tuple[Epoch, Episode | Lacking] | None = None
+    _begins: dict[Epoch, OutputNumber] = field(default_factory=dict)  # the last row before an epoch
 
     def __str__(self) -> str:
         return f"{self.operator}[{self.origin.instance}]"
@@ -92,7 +99,8 @@ class ArchivedInstance:
     @cached_property
     def state_names(self) -> list[SnapshotName]:
         """Of the archived states, in the order of the log."""
-        return sorted(self.states.manifests(), key=lambda name: (name.sequence, name.fence))
+        names = (each for each in self.states.manifests() if self.before is None or each.fence < self.before)
+        return sorted(names, key=lambda name: (name.sequence, name.fence))
 
     @cached_property
     def state_epochs(self) -> list[Epoch]:
@@ -110,14 +118,22 @@ class ArchivedInstance:
         return self._known[1]
 
     def _read_episode(self, epoch: Epoch) -> Episode | Lacking:
+        if epoch in self.erasing:
+            return Lacking("`clonos archive forget` is erasing it, or was cut short in that", is_erased=True)
+        if epoch not in self.epochs:
+            return Lacking("it is not in the archive")
         try:
-            return put_together(list(self.files.read(self.epochs.get(epoch, []))))
+            return put_together(list(self.files.read(self.epochs[epoch])))
         except LogCorrupt as error:
             return Lacking(f"it cannot be read: {error.message}")
 
     def made_in(self, number: OutputNumber) -> Epoch | Lacking:
         """The epoch in which an output row was made. Where it may have been made in one that is damaged or missing,
         nothing is said."""
+        return self.placed(number)[0]
+
+    def placed(self, number: OutputNumber) -> tuple[Epoch | Lacking, OutputNumber]:
+        """The same, and a row from this one on up to which that holds."""
         epochs = sorted(self.epochs)
         damaged = ""
         try:
@@ -128,11 +144,32 @@ class ArchivedInstance:
                 (at for at, (_, emitted) in enumerate(ends) if emitted and emitted >= number), len(epochs)
             )
             damaged = error.message if at > 0 and ends[at - 1][1] is None else ""
-        if damaged:
-            return Lacking(f"it may have been made in an epoch of which the archive is damaged: {damaged}")
-        if at == len(epochs) or (at > 0 and epochs[at] != epochs[at - 1] + 1):
-            return Lacking("its epoch is not in the archive")
-        return epochs[at]
+        is_behind_another = 0 < at < len(epochs) and epochs[at] == epochs[at - 1] + 1
+        why = f"it may have been made in an epoch of which the archive is damaged: {damaged}"
+        if at == len(epochs):
+            return Lacking(why if damaged else "its epoch is not in the archive"), LAST
+        last = self._emitted(epochs[at])
+        before = NO_OUTPUT if is_behind_another and not damaged else self._last_before(epochs[at])
+        if not isinstance(before, Lacking) and number > before:
+            return epochs[at], last
+        if not damaged:
+            why = "its epoch is not in the archive" + (" any more" if at == 0 else "")
+        if isinstance(before, Lacking):
+            return replace(before, why=f"{why}, or it is epoch {epochs[at]}: {before.why}"), last
+        return Lacking(why), before
+
+    def _last_before(self, epoch: Epoch) -> OutputNumber | Lacking:
+        """The number of the last row that was made before an epoch, whatever is there of those before: its log says how
+        many were made in it. Why it does not, where it cannot be read."""
+        if epoch == FIRST_EPOCH:
+            return NO_OUTPUT
+        if epoch not in self._begins:
+            found = self.episode(epoch)
+            if isinstance(found, Lacking):
+                return found
+            made = sum(step.outputs for step in decode_steps(found.log, found.log_start))
+            self._begins[epoch] = OutputNumber(found.ended.emitted_output - made)
+        return self._begins[epoch]
 
     def has_ended(self, epoch: Epoch) -> bool:
         """As far as can be read."""
@@ -252,6 +289,8 @@ class ArchivedInstance:
                     self.states.restore(found, str(folder / f"state-{at}"))
                     shutil.rmtree(folder / f"state-{at}")
             except SnapshotCorrupt as error:
+                if name not in self.states.manifests():
+                    continue  # it has been dropped meanwhile
                 yield f"the state of {'the end of' if name.final else 'inside'} epoch {name.epoch}: {error.message}"
 
     @cached_property
@@ -365,7 +404,7 @@ class ArchivedInstance:
             episode = self.episode(epoch)
             node = self._of_then(episode) if isinstance(episode, Episode) else episode
             if isinstance(node, Lacking):
-                yield replace(node, why=f"epoch {epoch}: {node.why}")
+                yield replace(node, why=f"epoch {epoch}: {node.why}", epoch=epoch)
                 return
             assert isinstance(episode, Episode)
             if bound is not None and epoch > bound:
@@ -412,6 +451,11 @@ class ArchivedQuery:
         self.archive = Archive(self.checkpoint.location, keys=read_keys(self.key_file), query=self.id)
         self.archive.check_keys()
         self._instances: dict[Origin, ArchivedInstance] = {}
+
+    @cached_property
+    def erasure(self) -> ErasurePlan | None:
+        """One that was begun, and has not ended."""
+        return self.archive.erasure()
 
     def load_programs(self) -> None:
         """From now on programs may be loaded: functions that are pickled by their names are imported from the working
@@ -471,7 +515,10 @@ class ArchivedQuery:
         if origin not in self._instances:
             states = self.archive.states(origin)
             names = self.archive.segments(origin).names()
-            self._instances[origin] = ArchivedInstance(node.name, origin, self.archive, names, states)
+            erasing = frozenset() if self.erasure is None else self.erasure.epochs_of(origin)
+            self._instances[origin] = ArchivedInstance(
+                node.name, origin, self.archive, names, states, erasing
+            )
         return self._instances[origin]
 
     def instance(self, origin: Origin) -> ArchivedInstance | None:
@@ -575,6 +622,7 @@ def _cut_off(epoch: Epoch) -> Lacking:
     return Lacking(
         f"epoch {epoch}: of the state that it began with, a key was erased by `clonos archive forget`",
         is_erased=True,
+        epoch=epoch,
     )
 
 

@@ -30,14 +30,14 @@ def recorded_whole(instance: ArchivedInstance, epoch: Epoch) -> RecordedEpoch | 
     return found if found is not None and found.is_of_records else None
 
 
-def recorded_from(instance: ArchivedInstance, epoch: Epoch) -> list[RecordedEpoch] | None:
+def recorded_from(instance: ArchivedInstance, epoch: Epoch) -> dict[Epoch, RecordedEpoch] | None:
     """Of all epochs from this one on that have ended; None where one is not whole: what becomes of a record of the
     epoch may show in any of them, by a timer."""
-    found: list[RecordedEpoch] = []
+    found: dict[Epoch, RecordedEpoch] = {}
     for each in sorted(each for each in instance.epochs if each >= epoch and instance.has_ended(each)):
         if (known := recorded_whole(instance, each)) is None:
             return None
-        found.append(known)
+        found[each] = known
     return found or None
 
 

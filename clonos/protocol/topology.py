@@ -192,6 +192,17 @@ class Topology:
             for instance in range(node.parallelism)
         ]
 
+    def all_upstream(self, number: int) -> frozenset[int]:
+        """The nodes whose rows may come to a node, over whatever is in between."""
+        found: set[int] = set()
+        left = [*self.node(number).upstream]
+        while left:
+            node = left.pop()
+            if node not in found:
+                found.add(node)
+                left += self.node(node).upstream
+        return frozenset(found)
+
     def downstream(self, number: int) -> tuple[Node, ...]:
         """The nodes that read a node, each of which gets all of its rows."""
         return tuple(node for node in self.nodes if number in node.upstream)

@@ -5,7 +5,7 @@
     <checkpoint>/clonos/archive/state/<node>/<instance>/                            as `storage.snapshots` has it
     <checkpoint>/clonos/archive/programs/<sha256>.program
     <checkpoint>/clonos/archive/cleaned/<node>-<instance>.json                      where a key was erased from states
-    <checkpoint>/clonos/archive/erasure.json                                        while epochs are erased
+    <checkpoint>/clonos/archive/erasure.json                   while a key is erased, as `erasure_file` has it
     <checkpoint>/clonos/archive/keys/<id>.encrypted                                 of each key that was taken into use
     <checkpoint>/clonos/archive/tmp/                                                what is being written
 
@@ -28,11 +28,13 @@ from dataclasses import replace
 from typing import Final
 
 from clonos.errors import ConfigurationError, LogCorrupt, SnapshotCorrupt
+from clonos.protocol.archive.erasure import ErasurePlan
 from clonos.protocol.fence import LOWEST_FENCE, Fence
 from clonos.protocol.ids import Epoch, Origin
 from clonos.protocol.line.snapshot_name import read_fence
 from clonos.storage.archive_keys import NO_KEYS, VARIABLE, ArchiveKey, ArchiveKeys
 from clonos.storage.encrypted_medium import Encryption
+from clonos.storage.erasure_file import erasure_bytes, erasure_of
 from clonos.storage.folder import TMP, Folder, resolve
 from clonos.storage.sealed import sealed, unsealed
 from clonos.storage.segment_codec import unsealed_file
@@ -146,19 +148,17 @@ class Archive:
 
     # what is being erased
 
-    def write_erasure(self, parts: Iterable[tuple[Origin, Epoch]]) -> None:
-        """Which epochs of which instances are about to be erased: whatever ends the process, the next one goes on."""
-        said = [[*origin, epoch] for origin, epoch in parts]
-        self._folder.write(_ERASURE, sealed({"parts": said}))
+    def write_erasure(self, plan: ErasurePlan) -> None:
+        """What is about to be erased, before anything is: whatever ends the process, the next one goes on."""
+        self._folder.write(_ERASURE, erasure_bytes(plan))
 
-    def erasure(self) -> list[tuple[Origin, Epoch]]:
-        """What an erasure that was begun had to erase; nothing where none was. Raises CheckpointMismatch."""
+    def erasure(self) -> ErasurePlan | None:
+        """What an erasure that was begun had to do; None where none was. Raises CheckpointMismatch."""
         try:
             raw = self._folder.read(_ERASURE)
         except FileNotFoundError:
-            return []
-        parts = unsealed(raw, self._folder.path(_ERASURE))["parts"]
-        return [(Origin.of(node, instance), Epoch(epoch)) for node, instance, epoch in parts]
+            return None
+        return erasure_of(raw, self._folder.path(_ERASURE))
 
     def cleaned_upto(self, origin: Origin) -> list[Epoch]:
         """Up to which epochs states of an instance may lack a key that was erased (`protocol.archive.erasure`). Raises

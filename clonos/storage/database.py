@@ -22,10 +22,8 @@ from typing import Any, Final, cast
 from rocksdict import (
     AccessType,
     BlockBasedOptions,
-    BottommostLevelCompaction,
     Cache,
     Checkpoint,
-    CompactOptions,
     DbClosedError,
     DBCompressionType,
     DBRecoveryMode,
@@ -302,19 +300,17 @@ class Database:
         except Exception as error:
             self.failed(error, "flushing")
 
+    def flush_tables(self) -> None:
+        """Write what is in memory to tables, and wait for that."""
+        try:
+            self.raw.flush(wait=True)
+        except Exception as error:
+            self.failed(error, "flushing")
+
     @property
     def flushing(self) -> bool:
         """Whether tables are being written."""
         return bool(self.raw.property_int_value("rocksdb.num-immutable-mem-table"))
-
-    def compact(self) -> None:
-        """Write all tables anew, so that nothing is in them which was deleted."""
-        try:
-            options = CompactOptions()
-            options.set_bottommost_level_compaction(BottommostLevelCompaction.force())
-            self.raw.compact_range(None, None, options)
-        except Exception as error:
-            self.failed(error, "compacting")
 
     def checkpoint(self, directory: str) -> None:
         """A copy made of hard links, in a directory that does not exist yet."""

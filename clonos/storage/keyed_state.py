@@ -11,6 +11,7 @@ restored, and what a former owner left behind is refused.
 from __future__ import annotations
 
 import os
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ DELTA_PREFIX: Final = b"d"
 
 _IN_USE: Final = "clonos-in-use"
 _LONGEST_PREPARATION_SECONDS: Final = 2.0
+_BATCH_BYTES: Final = 1 * MIB
 
 
 @dataclass(slots=True)
@@ -154,6 +156,39 @@ class KeyedState(StateCache):
         if self.database.increment is not None:
             self.database.increment.is_whole()
 
+    def checkpoint_anew(self, directory: str) -> None:
+        """As `checkpoint`, but of a database that never had anything else. Tables keep what was deleted until they are
+        merged, and RocksDB's own list of them names the least and the greatest key of those that are gone, too."""
+        self.flush()
+        with disk(f"writing the keyed state anew into {directory}", corrupt=SnapshotCorrupt):
+            os.makedirs(os.path.dirname(directory), exist_ok=True)
+            with tempfile.TemporaryDirectory(prefix="anew-", dir=os.path.dirname(directory)) as folder:
+                path = os.path.join(folder, "state")
+                options = tuned(DEFAULT_MEMORY_BYTES)
+                anew = Database(
+                    path, what=self.database.what, corrupt=SnapshotCorrupt, options=options, wal=False
+                )
+                try:
+                    batch = Batch()
+                    for key, value in self.database.cursor(b"", None):
+                        batch.put(key, value)
+                        if batch.size > _BATCH_BYTES:
+                            anew.write(batch)
+                            batch = Batch()
+                    anew.write(batch)
+                    anew.checkpoint(directory)
+                finally:
+                    anew.close()
+
+    @property
+    def has_remains(self) -> bool:
+        """Whether tables may have something that is deleted, or was written again since."""
+        self.flush()
+        self.database.flush_tables()
+        there = sum(1 for _ in self.database.cursor(b"", None))
+        tables = self.database.raw.live_files()
+        return sum(int(each["num_entries"]) for each in tables) != there
+
     @property
     def entries(self) -> int:
         """How many there are, timers among them, as the database estimates it. What was sent, and others' logs, are
@@ -168,3 +203,16 @@ class KeyedState(StateCache):
     def close(self) -> None:
         """Close without writing: what was not checkpointed is of no use. Scans under way end."""
         self.database.close()
+
+
+class WrittenAnew:
+    """Of a state, what a snapshot is taken of whose files have nothing that the state does not have any more."""
+
+    def __init__(self, state: KeyedState) -> None:
+        self._state = state
+
+    def checkpoint(self, directory: str) -> None:
+        self._state.checkpoint_anew(directory)
+
+    def increment(self) -> None:
+        """It is stored whole."""

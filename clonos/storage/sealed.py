@@ -14,14 +14,19 @@ _RESTORE: Final = (
 )
 
 
-def sealed(body: dict[str, Any]) -> bytes:
+def sealed(body: dict[str, Any], version: int = VERSION) -> bytes:
     """The file's content: `body` in an envelope with the format's version and a checksum."""
-    said = {"version": VERSION, "crc32": _checksum(body), "body": body}
+    said = {"version": version, "crc32": _checksum(body), "body": body}
     return json.dumps(said, indent=1).encode()
 
 
 def unsealed(raw: bytes, where: str, hint: str = _RESTORE) -> dict[str, Any]:
     """Raises CheckpointMismatch, with what to do about it."""
+    return unsealed_of(raw, where, VERSION, hint)[1]
+
+
+def unsealed_of(raw: bytes, where: str, newest: int, hint: str = _RESTORE) -> tuple[int, dict[str, Any]]:
+    """The version of a format that has several, and what it says. Raises CheckpointMismatch."""
     if not raw.strip(b"\0"):
         raise CheckpointMismatch(f"{where} is {'full of zeros' if raw else 'empty'}", hint=hint)
     try:
@@ -32,11 +37,12 @@ def unsealed(raw: bytes, where: str, hint: str = _RESTORE) -> dict[str, Any]:
         raise CheckpointMismatch(
             f"{where} is damaged: it is cut off, or not what was written", hint=hint
         ) from error
-    if version != VERSION:
-        raise CheckpointMismatch(f"{where} has format version {version}; this library reads {VERSION}")
+    if version not in range(1, newest + 1):
+        upto = f"{newest}" if newest == 1 else f"up to {newest}"
+        raise CheckpointMismatch(f"{where} has format version {version}; this library reads {upto}")
     if _checksum(body) != checksum:
         raise CheckpointMismatch(f"{where} is damaged: it fails its checksum", hint=hint)
-    return body
+    return version, body
 
 
 def _checksum(body: dict[str, Any]) -> int:

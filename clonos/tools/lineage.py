@@ -11,8 +11,8 @@ from typing import Any
 from clonos.archive.derivations import ArchivedDerivations
 from clonos.archive.explain import RowId
 from clonos.archive.reading import ArchivedQuery
-from clonos.errors import ConfigurationError
-from clonos.protocol.archive.lineage import Derivation, backward, forward, leads_to
+from clonos.errors import ConfigurationError, StateError
+from clonos.protocol.archive.lineage import Derivation, Lost, backward, forward, leads_to
 from clonos.protocol.ids import NodeId, RecordId, channel_origin
 from clonos.protocol.topology import NodeKind
 
@@ -54,14 +54,23 @@ def run(arguments: argparse.Namespace) -> int:
     query.load_programs()
     follow = forward if arguments.forward else backward
     known = ArchivedDerivations(query, through_state=arguments.through_state)
-    nothing, lacks = True, False
-    for derivation in follow(query.program, known, [start.record], ends_at=lambda node: node == end):
-        nothing, lacks = False, lacks or derivation.kept_before is not None
-        if arguments.json:
-            print(json.dumps(document(query, derivation)), flush=True)
-        else:
-            print("\n".join(_lines(query, derivation)), flush=True)
-    if nothing:
+    shown, lacks, held = 0, False, list[Lost]()
+    for found in follow(query.program, known, [start.record], ends_at=lambda node: node == end):
+        lacks = lacks or isinstance(found, Lost) or found.kept_before is not None
+        if isinstance(found, Lost) and not shown:
+            held.append(found)  # it may be all that there is to say
+            continue
+        for each in (*held, found):
+            shown += 1
+            said = json.dumps(document(query, each)) if arguments.json else "\n".join(_lines(query, each))
+            print(said, flush=True)
+        held.clear()
+    if held:
+        raise StateError(
+            f"{_said(query, held[0].records[0])} cannot be had: {held[0].why}",
+            hint="`clonos archive list` shows which epochs there are, `clonos archive verify` which can be repeated",
+        )
+    if not shown:
         print(f"{_said(query, start.record)}: no operator has made a row of it", file=sys.stderr)
     return 1 if lacks else 0
 
@@ -93,21 +102,32 @@ def _end(query: ArchivedQuery, arguments: argparse.Namespace, start: RowId) -> N
     return end
 
 
-def document(query: ArchivedQuery, derivation: Derivation) -> dict[str, Any]:
-    """A derivation, with records by their ids; those of sources with where they are, too."""
+def document(query: ArchivedQuery, found: Derivation | Lost) -> dict[str, Any]:
+    """A derivation, with records by their ids, those of sources with where they are, too; or what is lacking."""
+    if isinstance(found, Lost):
+        return _lost(query, found)
     said = {
-        "operator": query.program.node(derivation.origin.node).name,
-        "instance": derivation.origin.instance,
-        "epoch": derivation.epoch,
-        "made_by_a": derivation.form,
-        "rows": [str(RowId.of(row)) for row in derivation.rows()],
-        "of": [_input(query, record) for record in derivation.exactly_of()],
+        "operator": query.program.node(found.origin.node).name,
+        "instance": found.origin.instance,
+        "epoch": found.epoch,
+        "made_by_a": found.form,
+        "rows": [str(RowId.of(row)) for row in found.rows()],
+        "of": [_input(query, record) for record in found.exactly_of()],
     }
-    if at_most := derivation.at_most_of():
+    if at_most := found.at_most_of():
         said["at_most_of"] = [_input(query, record) for record in at_most]
-    if derivation.kept_before is not None:
-        said["kept_before"] = derivation.kept_before
+    if found.kept_before is not None:
+        said["kept_before"] = found.kept_before
     return said
+
+
+def _lost(query: ArchivedQuery, found: Lost) -> dict[str, Any]:
+    ids = [str(RowId.of(record)) for record in found.records]
+    sender = query.instance(channel_origin(found.records[0].channel))
+    if sender is None:
+        return {"records": ids, "lacking": found.why}
+    where = {"operator": sender.operator, "instance": sender.origin.instance}
+    return {**where, "rows": ids, "lacking": found.why}
 
 
 def _input(query: ArchivedQuery, record: RecordId) -> dict[str, Any]:
@@ -125,10 +145,15 @@ def _said(query: ArchivedQuery, record: RecordId) -> str:
     return str(RowId.of(record))
 
 
-def _lines(query: ArchivedQuery, derivation: Derivation) -> Iterator[str]:
+def _lines(query: ArchivedQuery, derivation: Derivation | Lost) -> Iterator[str]:
+    if isinstance(derivation, Lost):
+        lost = [_said(query, record) for record in derivation.records[:_SHOWN]]
+        sender = query.instance(channel_origin(derivation.records[0].channel))
+        yield ("" if sender is None else f"{sender}: ") + _first(lost, len(derivation.records))
+        yield f"  CANNOT BE HAD: {derivation.why}"
+        return
     name = query.program.node(derivation.origin.node).name
-    rows = [str(RowId.of(row)) for row in derivation.rows()]
-    shown = ", ".join(rows[:_SHOWN]) + (f" and {len(rows) - _SHOWN:,} more" if len(rows) > _SHOWN else "")
+    shown = _first([str(RowId.of(row)) for row in derivation.rows()][:_SHOWN], derivation.count)
     how = {"record": "", "bundle": ", of all records of a call"}.get(
         derivation.form, f", at the {derivation.form}"
     )
@@ -139,3 +164,8 @@ def _lines(query: ArchivedQuery, derivation: Derivation) -> Iterator[str]:
             yield f"  {of} {len(records) - _SHOWN:,} more"
     if derivation.kept_before is not None:
         yield f"  of what was kept before epoch {derivation.kept_before}, which the archive does not have"
+
+
+def _first(records: list[str], count: int) -> str:
+    """These, of so many."""
+    return ", ".join(records) + (f" and {count - len(records):,} more" if count > len(records) else "")

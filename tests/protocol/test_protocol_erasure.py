@@ -9,13 +9,18 @@ from hypothesis import given, strategies as st
 from clonos.protocol.archive.archive_segment import ArchiveSegment, EpochEnded
 from clonos.protocol.archive.episode import Episode, Lacking, put_together
 from clonos.protocol.archive.erasure import (
+    ErasurePlan,
+    InstanceErasure,
+    StatesFound,
     ends_that_are_needed,
     erased,
+    planned,
     serves_upto,
     with_those_that_were_waited_for,
 )
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Epoch, LogOffset, Origin, OutputNumber
+from clonos.protocol.line.snapshot_name import SnapshotName
 
 EPOCHS = st.frozensets(st.integers(0, 12).map(Epoch))
 SEGMENT = ArchiveSegment(
@@ -44,14 +49,23 @@ FIRST = replace(
 
 
 @given(EPOCHS, EPOCHS)
-def test_an_epoch_goes_with_the_one_whose_records_wait_for_it(
+def test_epochs_go_together_where_records_of_the_one_waited_for_the_other(
     marked: frozenset[Epoch], waits: frozenset[Epoch]
 ) -> None:
     found = with_those_that_were_waited_for(marked, waits)
     assert found >= marked
     for epoch in range(14):
-        comes_with = epoch - 1 in found and epoch - 1 in waits
-        assert (epoch in found) == (epoch in marked or comes_with)
+        if epoch in waits:
+            assert (epoch in found) == (epoch + 1 in found)
+    for epoch in found - marked:
+        assert epoch - 1 in waits or epoch in waits, "nothing else"
+    runs: list[set[int]] = []
+    for epoch in sorted(found):
+        if runs and epoch - 1 in runs[-1] and epoch - 1 in waits:
+            runs[-1].add(epoch)
+        else:
+            runs.append({epoch})
+    assert all(run & marked for run in runs)
 
 
 @given(EPOCHS, EPOCHS)
@@ -90,3 +104,55 @@ def test_an_epoch_that_had_not_ended_is_erased_however_it_ends() -> None:
     assert left.ended is None
     found = put_together([left, SEGMENT])
     assert isinstance(found, Lacking) and found.is_erased
+
+
+KINDS = st.sampled_from(["with key", "with log", "unknown", "plain"])
+NAMES = st.builds(
+    SnapshotName,
+    st.integers(0, 12).map(Epoch),
+    st.sampled_from([Fence.of(1, 1), Fence.of(2, 1)]),
+    st.integers(0, 3),
+    st.booleans(),
+)
+
+
+@given(EPOCHS, EPOCHS, st.dictionaries(NAMES, KINDS, max_size=12))
+def test_nothing_is_left_of_the_key_and_what_is_kept_can_go_on(
+    archived: frozenset[Epoch], gone: frozenset[Epoch], kinds: dict[SnapshotName, str]
+) -> None:
+    def of(kind: str) -> frozenset[SnapshotName]:
+        return frozenset(name for name, each in kinds.items() if each == kind)
+
+    states = StatesFound(sorted(kinds), of("with key"), of("with log"), of("unknown"))
+    plan = planned(SEGMENT.origin, archived, states, gone, None)
+    assert set(plan.epochs) == archived & gone
+    assert set(plan.drops) >= of("unknown") and not set(plan.drops) & set(plan.cleans)
+    stays = kinds.keys() - set(plan.drops) - set(plan.cleans)
+    for name in stays:
+        assert kinds[name] != "with key"
+        assert kinds[name] == "plain" or not gone or name.epoch < min(gone)
+    for name in kinds.keys() - set(plan.drops):
+        assert name.epoch not in gone or name.final
+    needed = ends_that_are_needed(archived, gone)
+    has = {name.epoch for name in (*stays, *plan.cleans) if name.final} | set(plan.ends)
+    assert has >= set(needed) and set(plan.ends) <= set(needed)
+    for name in plan.drops:
+        is_end = name.final and name.epoch in needed
+        assert kinds[name] == "unknown" or (name.epoch in gone and not is_end)
+
+
+def test_a_step_that_was_done_is_known_by_what_was_stored_since() -> None:
+    before, since = Fence.of(3, 2), Fence.of(5)
+    name = SnapshotName(Epoch(4), before, 32, True)
+    one = InstanceErasure(
+        SEGMENT.origin, ends=(Epoch(2), Epoch(6)), cleans=(name,), epochs=(Epoch(2), Epoch(6))
+    )
+    plan = ErasurePlan((one,), "see", b"s", b"d", Fence.of(4))
+    assert not plan.is_done(name, [name]) and plan.ends_left(one, [name]) == [2, 6]
+    there = [name, replace(name, fence=since), SnapshotName(Epoch(6), since, 48, True)]
+    assert plan.is_done(name, there) and plan.ends_left(one, there) == [2]
+    for other in (replace(name, fence=since, final=False), replace(name, fence=since, sequence=48)):
+        assert not plan.is_done(name, [name, other])
+    assert plan.ends_left(one, [SnapshotName(Epoch(6), before, 48, True)]) == [2, 6]
+    assert plan.epochs == plan.epochs_of(SEGMENT.origin) == {2, 6}
+    assert plan.epochs_of(Origin.of(9, 9)) == frozenset()

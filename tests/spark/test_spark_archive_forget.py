@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
+from archive_bytes import places_of
 from modes import mostly
 from streams import Place
 
@@ -19,11 +18,12 @@ from clonos.archive.reading import ArchivedQuery
 from clonos.errors import ConfigurationError
 from clonos.protocol.ids import Origin
 from clonos.storage.archive import Archive
-from clonos.storage.keyed_state import KeyedState
+from clonos.values.key_codec import pack
 
 pytestmark = pytest.mark.spark
 
 SECRET = "b7f9d02c6e1a48539"  # in what the key's records say
+KEY = "eve-5b1c9e7d20"
 OTHERS = ("ann", "bob", "cy")
 
 
@@ -62,7 +62,7 @@ def feed(place: Place, *keys: str) -> None:
     """Each key's record becomes visible."""
     before = len(place.rows())
     fresh = sum(1 for key in keys if key not in {row["k"] for row in place.rows()})
-    place.write({"k": key, "words": f"{SECRET}-{key}" if key == "eve" else key} for key in keys)
+    place.write({"k": key, "words": f"{SECRET}-{key}" if key == KEY else key} for key in keys)
     place.until(lambda: len(place.rows()) >= before + len(keys) + fresh, "rows of records and first timers")
     last = max(int(each["epoch"]) for each in place.query.replicas())
     assert place.query.wait_for_epoch(last, 120)
@@ -86,67 +86,45 @@ def explained(place: Place, capsys: pytest.CaptureFixture[str]) -> dict[str, Any
     return found
 
 
+def command(place: Place) -> list[str]:
+    return ["archive", "forget", str(place.checkpoint), "--operator", "see", "--key", KEY]
+
+
 def forget(place: Place, capsys: pytest.CaptureFixture[str], *more: str, code: int = 0) -> Any:
-    command = ["archive", "forget", str(place.checkpoint), "--operator", "see", "--key", "eve"]
-    return said(capsys, *command, *more, code=code)
+    return said(capsys, *command(place), *more, code=code)
 
 
-def leftovers(place: Place, tmp_path: Path) -> list[str]:
-    """Where in the archive the key, or what its records said, still is: in decoded segments, and in files of states."""
-    archive = Archive(str(place.checkpoint))
-    found: list[str] = []
-    for origin in (Origin.of(node, instance) for node in (2, 3) for instance in (0, 1)):
-        found += [
-            f"epoch {segment.epoch} of {origin}"
-            for segment in archive.segments(origin).read(archive.segments(origin).names())
-            if any(SECRET.encode() in part or b"eve" in part for part in (segment.log, *segment.blocks))
-        ]
-        states = archive.states(origin)
-        for name in states.manifests():
-            manifest = states.named(str(name))
-            assert manifest is not None
-            shutil.rmtree(tmp_path / "state", ignore_errors=True)
-            states.restore(manifest, str(tmp_path / "state"))
-            if any(SECRET.encode() in path.read_bytes() for path in (tmp_path / "state").iterdir()):
-                found.append(f"files of {name} of {origin}")
-            if SECRET.encode() in manifest.meta or b"eve" in manifest.meta:
-                found.append(f"what {name} of {origin} says")
-            state = KeyedState(str(tmp_path / "state"))
-            if any(b"eve" in key for key, _ in state.database.cursor(b"", None)):
-                found.append(f"state {name} of {origin}")
-            state.close()
-    return found
+def leftovers(place: Place) -> list[str]:
+    """Where in the archive the key, or what its records said, still is."""
+    return places_of(place.checkpoint, SECRET.encode(), KEY.encode(), pack((KEY,)))
 
 
 @pytest.mark.parametrize("mode", mostly("microbatch"))
 def test_nothing_of_a_key_is_left_and_all_else_is(
-    place: Place, capsys: pytest.CaptureFixture[str], tmp_path: Path, mode: str
+    place: Place, capsys: pytest.CaptureFixture[str], mode: str
 ) -> None:
     start(place, mode)
-    for keys in (OTHERS, ("eve", "ann"), OTHERS, ("eve",), ("bob",), ("cy",)):
+    for keys in (OTHERS, (KEY, "ann"), OTHERS, (KEY,), (KEY,), ("bob",), ("cy",)):
         feed(place, *keys)
-        if keys == ("eve", "ann"):
+        if keys == (KEY, "ann"):
             place.kill(2, 0)
     before = explained(place, capsys)
     epochs = {
         row: each["made_by"]["epoch"] if "made_by" in each else each["epoch"] for row, each in before.items()
     }
-    of_eve = {epochs[row["clonos_id"]] for row in place.rows() if row["k"] == "eve"}
-    assert len(leftovers(place, tmp_path)) > 2 and set(epochs.values()) - of_eve
+    of_eve = {epochs[row["clonos_id"]] for row in place.rows() if row["k"] == KEY}
+    assert len(leftovers(place)) > 2 and set(epochs.values()) - of_eve
 
     found = forget(place, capsys)
     assert (found["erased"], set(found["epochs"]), found["unknown"]) == (False, of_eve, {})
     capsys.readouterr()
-    assert (
-        cli.main(["archive", "forget", str(place.checkpoint), "--operator", "see", "--key", "eve", "--yes"])
-        == 1
-    )
+    assert cli.main([*command(place), "--yes"]) == 1
     assert "AlreadyRunning" in capsys.readouterr().err
     assert explained(place, capsys) == before
     place.stop()
 
     assert forget(place, capsys, "--yes")["erased"]
-    assert leftovers(place, tmp_path) == []
+    assert leftovers(place) == []
     after = explained(place, capsys)
     for row, epoch in epochs.items():
         if epoch in of_eve:
@@ -156,15 +134,26 @@ def test_nothing_of_a_key_is_left_and_all_else_is(
     assert all(
         one["repeated"] or one["erased"] for one in said(capsys, "archive", "verify", str(place.checkpoint))
     )
+    verified = said(capsys, "archive", "verify", str(place.checkpoint))
+    listed = {one["epoch"] for one in verified if not one["repeated"]}
+    assert listed == of_eve, "each that was erased, and no other"
     again = forget(place, capsys, "--yes")
-    assert (again["epochs"], again["states"]) == ([], 0)
+    assert (again["erased"], again["epochs"], again["states"]) == (False, [], 0)
+    capsys.readouterr()
+    assert cli.main([*command(place), "--yes"]) == 0
+    assert capsys.readouterr().out == "the archive has nothing of the key, of this operator\n"
+    assert cli.main(["archive", "verify", str(place.checkpoint)]) == 0
+    told = capsys.readouterr().out
+    assert "CANNOT" not in told
+    for epoch in of_eve:
+        assert f" epoch {epoch}: it was erased by `clonos archive forget`" in told
 
     start(place, mode)
     feed(place, "ann")
-    feed(place, "eve", "ann")
+    feed(place, KEY, "ann")
     place.stop()
     rows = place.rows()
-    assert max(row["n"] for row in rows if row["k"] == "eve") == 3, "the query itself has forgotten nothing"
+    assert max(row["n"] for row in rows if row["k"] == KEY) == 4, "the query itself has forgotten nothing"
     last = max(epochs.values())
     new = {row: each for row, each in explained(place, capsys).items() if row not in before}
     assert all(each["epoch"] > last for each in new.values() if "row" in each)
@@ -172,61 +161,23 @@ def test_nothing_of_a_key_is_left_and_all_else_is(
     assert len(lacking) <= 1 and all("a key was erased" in why for why in lacking), (
         "of the first epoch at most"
     )
-    of_eve = {new[row["clonos_id"]]["epoch"] for row in rows if row["k"] == "eve" and row["clonos_id"] in new}
+    of_eve = {new[row["clonos_id"]]["epoch"] for row in rows if row["k"] == KEY and row["clonos_id"] in new}
     assert set(forget(place, capsys, "--yes")["epochs"]) >= of_eve
-    assert leftovers(place, tmp_path) == []
-
-
-def test_an_erasure_that_was_cut_short_is_gone_on_with(
-    place: Place, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    start(place, "microbatch")
-    for keys in (OTHERS, ("eve", "ann"), ("bob",)):
-        feed(place, *keys)
-    place.stop()
-    before = explained(place, capsys)
-    write = Archive.write
-    written = []
-
-    class Killed(BaseException):
-        pass
-
-    def write_one(self: Archive, segment: Any) -> int:
-        if written:
-            raise Killed
-        written.append(segment)
-        return write(self, segment)
-
-    query = ArchivedQuery(str(place.checkpoint))
-    eraser = KeyEraser(query, "see", ["eve"])
-    found = eraser.find()
-    with monkeypatch.context() as patched:
-        patched.setattr(Archive, "write", write_one)
-        with pytest.raises(Killed):
-            eraser.carry_out(found)
-    assert leftovers(place, tmp_path)
-    capsys.readouterr()
-    assert cli.main(["archive", "forget", str(place.checkpoint), "--operator", "see", "--key", "eve"]) == 1
-    assert "another erasure was cut short. --yes goes on with it" in capsys.readouterr().err
-    forget(place, capsys, "--yes")
-    assert leftovers(place, tmp_path) == []
-    after = explained(place, capsys)
-    kept = [row for row, each in before.items() if each["epoch"] not in found.epochs]
-    assert kept and all(after[row] == before[row] for row in kept)
+    assert leftovers(place) == []
 
 
 def test_what_is_no_key_or_cannot_be_looked_into_is_said(
-    place: Place, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
     start(place, "microbatch")
-    feed(place, "eve", "ann")
+    feed(place, KEY, "ann")
     feed(place, "bob")
     place.stop()
     query = ArchivedQuery(str(place.checkpoint))
     for operator, key, why in (
-        ("see", ["eve", 1], "has 1 columns, not 2"),
-        ("total", ["eve"], "is no key of 'total'"),
-        ("sum", ["eve"], "has no operator 'sum'"),
+        ("see", [KEY, 1], "has 1 columns, not 2"),
+        ("total", [KEY], "is no key of 'total'"),
+        ("sum", [KEY], "has no operator 'sum'"),
     ):
         with pytest.raises(ConfigurationError, match=why):
             KeyEraser(query, operator, key).find()
@@ -249,27 +200,25 @@ def test_what_is_no_key_or_cannot_be_looked_into_is_said(
     assert not refused["erased"] and any(f"epoch {of_bob.epoch} " in what for what in refused["unknown"])
     erased = forget(place, capsys, "--yes", "--erase-unknown")
     assert erased["erased"] and of_bob.epoch in erased["epochs"]
-    assert leftovers(place, tmp_path) == []
+    assert leftovers(place) == []
 
 
-def test_an_epoch_that_has_not_ended_goes_too(
-    place: Place, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_an_epoch_that_has_not_ended_goes_too(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     place.spark.conf.set("spark.clonos.snapshot.interval", "100ms")
     place.query = place.writer(stream(place)).trigger(realTime="5 minutes").start()
-    for keys in (OTHERS, ("eve", "ann"), OTHERS):
+    for keys in (OTHERS, (KEY, "ann"), OTHERS):
         before = len(place.rows())
-        place.write({"k": key, "words": f"{SECRET}-{key}" if key == "eve" else key} for key in keys)
+        place.write({"k": key, "words": f"{SECRET}-{key}" if key == KEY else key} for key in keys)
         place.until(lambda before=before, keys=keys: len(place.rows()) >= before + len(keys), "rows")
-    place.until(lambda: leftovers(place, tmp_path), "the archive has something of the epoch")
+    place.until(lambda: leftovers(place), "the archive has something of the epoch")
     place.stop()
     erased = forget(place, capsys, "--yes")
     assert erased["epochs"] and erased["unknown"] == {}
-    assert leftovers(place, tmp_path) == []
+    assert leftovers(place) == []
 
     start(place, "realtime")  # the epoch is repeated, and ends
     feed(place, "ann")
     place.stop()
-    assert leftovers(place, tmp_path), "its records came again"
+    assert leftovers(place), "its records came again"
     forget(place, capsys, "--yes")
-    assert leftovers(place, tmp_path) == []
+    assert leftovers(place) == []

@@ -8,12 +8,16 @@ from random import Random
 
 import pytest
 
-from clonos.errors import LogCorrupt
+from clonos.errors import CheckpointMismatch, LogCorrupt
 from clonos.protocol.archive.archive_segment import ArchiveSegment, EpochEnded
+from clonos.protocol.archive.erasure import ErasurePlan, InstanceErasure
 from clonos.protocol.archive.stored_segment import SegmentName
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Epoch, LogOffset, Origin, OutputNumber
+from clonos.protocol.line.snapshot_name import SnapshotName
 from clonos.storage.archive import Archive
+from clonos.storage.erasure_file import erasure_bytes, erasure_of
+from clonos.storage.sealed import sealed
 from clonos.storage.segment_codec import decode_segment, encode_segment
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "archive_segment_v1.bin"
@@ -107,14 +111,58 @@ def test_a_program_is_kept_once_and_checked(tmp_path: Path) -> None:
         archive.program("ab")
 
 
+PLAN = ErasurePlan(
+    (
+        InstanceErasure(
+            ORIGIN,
+            Epoch(9),
+            (Epoch(3),),
+            (SnapshotName(Epoch(5), Fence.of(2, 1), 64, True),),
+            (SnapshotName(Epoch(3), Fence.of(2, 1), 32, False),),
+            (Epoch(3), Epoch(4)),
+        ),
+        InstanceErasure(Origin.of(3, 0), epochs=(Epoch(3),)),
+    ),
+    "see",
+    b"salt",
+    b"digest",
+    Fence.of(7),
+    2,
+)
+OLDER_ERASURE = GOLDEN.with_name("archive_erasure_v1.json")
+ERASURE = GOLDEN.with_name("archive_erasure_v2.json")
+
+
 def test_what_is_to_be_erased_is_kept_until_it_is(tmp_path: Path) -> None:
     archive = Archive(str(tmp_path))
-    assert archive.erasure() == []
-    archive.write_erasure([(ORIGIN, Epoch(3)), (ORIGIN, Epoch(5))])
-    assert Archive(str(tmp_path)).erasure() == [(ORIGIN, Epoch(3)), (ORIGIN, Epoch(5))]
+    assert archive.erasure() is None
+    archive.write_erasure(PLAN)
+    assert Archive(str(tmp_path)).erasure() == PLAN
+    path = tmp_path / "clonos" / "archive" / "erasure.json"
+    path.write_bytes(path.read_bytes().replace(b'"see"', b'"saw"'))
+    with pytest.raises(CheckpointMismatch, match=r"checksum.* Remove it, and run"):
+        archive.erasure()
     archive.end_erasure()
-    assert Archive(str(tmp_path)).erasure() == []
+    assert Archive(str(tmp_path)).erasure() is None
     for upto in (9, 4, 9):
         archive.note_cleaned(ORIGIN, Epoch(upto))
     assert Archive(str(tmp_path)).cleaned_upto(ORIGIN) == [4, 9]
     assert archive.cleaned_upto(Origin.of(2, 0)) == []
+
+
+def test_what_is_to_be_erased_is_read_of_each_version() -> None:
+    """A difference here means a new version, not a new golden file."""
+    assert erasure_bytes(PLAN) == ERASURE.read_bytes()
+    assert erasure_of(ERASURE.read_bytes(), "golden") == PLAN
+    older = erasure_of(OLDER_ERASURE.read_bytes(), "golden")
+    assert older == ErasurePlan(
+        (
+            InstanceErasure(ORIGIN, epochs=(Epoch(3), Epoch(5))),
+            InstanceErasure(Origin.of(3, 0), epochs=(Epoch(3),)),
+        )
+    )
+    for body in ({"parts": [[1]]}, {}, {"parts": 3}):
+        with pytest.raises(CheckpointMismatch, match="malformed"):
+            erasure_of(sealed(body), "it")
+    with pytest.raises(CheckpointMismatch, match="version 3; this library reads up to 2"):
+        erasure_of(sealed({}, 3), "it")

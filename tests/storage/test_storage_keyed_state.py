@@ -346,3 +346,31 @@ def test_prefix_end() -> None:
     assert prefix_end(b"a\xff") == b"b"
     assert prefix_end(b"\xff") is None
     assert prefix_end(b"") is None
+
+
+def test_what_is_written_anew_has_nothing_of_what_was_deleted(tmp_path: Path) -> None:
+    """Not in tables, which are merged now and then, and not in RocksDB's list of them, which names their ends."""
+    secret = b"a key that has to go"
+
+    def has_it(folder: Path) -> bool:
+        return any(secret in path.read_bytes() for path in folder.iterdir())
+
+    state = KeyedState(str(tmp_path / "state"))
+    for number in range(50):
+        state.put(b"key %d" % number, ["kept", number])
+    state.put(secret, {"n": 1})
+    state.checkpoint(str(tmp_path / "with"))
+    assert has_it(tmp_path / "with") and not state.has_remains
+    state.delete(secret)
+    assert state.has_remains
+    state.checkpoint(str(tmp_path / "deleted"))
+    assert has_it(tmp_path / "deleted")
+    state.checkpoint_anew(str(tmp_path / "made" / "anew"))
+    assert not has_it(tmp_path / "made" / "anew")
+    assert [path.name for path in (tmp_path / "made").iterdir()] == ["anew"]
+    entries = dict(state.scan(b""))
+    state.close()
+    anew = KeyedState(str(tmp_path / "made" / "anew"))
+    assert dict(anew.scan(b"")) == entries and len(entries) == 50
+    assert not anew.has_remains
+    anew.close()

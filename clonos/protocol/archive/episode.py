@@ -63,6 +63,7 @@ class Lacking:
     is_open: bool = False
     is_before: bool = False  # the archive was not there yet
     is_erased: bool = False  # on purpose (`erasure`)
+    epoch: Epoch | None = None  # which, where more than one was asked for
 
 
 def put_together(segments: Sequence[ArchiveSegment]) -> Episode | Lacking:

@@ -2,29 +2,130 @@
 
 An instance repeats an epoch whole, so an epoch goes whole. What the key's records became of in other operators happened
 in the same epoch, as a rule: it goes for all instances of all operators. Only where records waited for the next epoch
-does that go, too. What is not erased has to be repeated as before: it begins with a state from behind the erased
-epochs, which has nothing of the key.
+both go. What is not erased has to be repeated as before: it begins with a state from behind the erased epochs, which
+has nothing of the key.
+
+All that is decided before anything is changed (`ErasurePlan`). In the middle of it there are states with the key and
+states without, from which nothing could be decided any more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set as AbstractSet
+from collections.abc import Iterable, Sequence, Set as AbstractSet
+from dataclasses import dataclass
 from itertools import pairwise
 
 from clonos.protocol.archive.archive_segment import ArchiveSegment
-from clonos.protocol.ids import Epoch, epoch_after
+from clonos.protocol.fence import LOWEST_FENCE, Fence
+from clonos.protocol.ids import FIRST_EPOCH, Epoch, Origin, epoch_after, epoch_before
+from clonos.protocol.line.snapshot_name import SnapshotName
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceErasure:
+    """What is to be done with one instance, in this order."""
+
+    origin: Origin
+    cleaned_upto: Epoch | None = None  # what is noted, of an instance that has had the key
+    ends: tuple[Epoch, ...] = ()  # at which a state is stored, since there is none
+    cleans: tuple[SnapshotName, ...] = ()  # states that are stored without the key, and go
+    drops: tuple[SnapshotName, ...] = ()  # states that go
+    epochs: tuple[Epoch, ...] = ()  # of which only the end is left
+
+    @property
+    def changes_states(self) -> bool:
+        return bool(self.ends or self.cleans or self.drops)
+
+
+@dataclass(frozen=True, slots=True)
+class ErasurePlan:
+    """All that an erasure does. It tells the key when it is given, and does not say it."""
+
+    instances: tuple[InstanceErasure, ...]
+    operator: str = ""  # "": an older version wrote it down, when states were as they should be
+    salt: bytes = b""
+    digest: bytes = b""  # of the key
+    fence: Fence = LOWEST_FENCE  # what is stored under it, or a higher one, was not there
+    states: int = 0  # that have, or had, something of the key
+
+    @property
+    def epochs(self) -> frozenset[Epoch]:
+        return frozenset(epoch for each in self.instances for epoch in each.epochs)
+
+    def epochs_of(self, origin: Origin) -> frozenset[Epoch]:
+        """That are erased of an instance."""
+        return frozenset(epoch for each in self.instances if each.origin == origin for epoch in each.epochs)
+
+    def is_done(self, name: SnapshotName, there: Iterable[SnapshotName]) -> bool:
+        """Whether a state has been stored without the key, of those that are there now."""
+        place = name.epoch, name.sequence, name.final
+        return any(
+            (each.epoch, each.sequence, each.final) == place for each in there if each.fence >= self.fence
+        )
+
+    def ends_left(self, one: InstanceErasure, there: Iterable[SnapshotName]) -> list[Epoch]:
+        """At which ends a state is still to be stored."""
+        done = {each.epoch for each in there if each.final and each.fence >= self.fence}
+        return [end for end in one.ends if end not in done]
+
+
+@dataclass(frozen=True, slots=True)
+class StatesFound:
+    """Of the archived states of an instance, which have something that has to go."""
+
+    names: Sequence[SnapshotName] = ()
+    with_key: AbstractSet[SnapshotName] = frozenset()
+    with_log: AbstractSet[SnapshotName] = frozenset()  # the end of it, of whatever epoch
+    unknown: AbstractSet[SnapshotName] = frozenset()  # that cannot be looked into
+
+
+def planned(
+    origin: Origin,
+    archived: Iterable[Epoch],
+    states: StatesFound,
+    erased: AbstractSet[Epoch],
+    cleaned_upto: Epoch | None,
+) -> InstanceErasure:
+    """What is to be done with an instance, of which these epochs are archived. `erased` are all that go."""
+    has = sorted(archived)
+    needed = ends_that_are_needed(has, erased)
+    first = min(erased, default=None)
+    drops: list[SnapshotName] = []
+    cleans: list[SnapshotName] = []
+    ends: set[Epoch] = set()
+    for name in states.names:
+        is_end = name.final and name.epoch in needed
+        is_behind = first is not None and name.epoch >= first
+        if name in states.unknown or (name.epoch in erased and not is_end):
+            drops.append(name)
+            continue
+        if is_end:
+            ends.add(name.epoch)
+        if name in states.with_key or (is_behind and name in states.with_log):
+            cleans.append(name)
+    return InstanceErasure(
+        origin,
+        cleaned_upto,
+        tuple(end for end in needed if end not in ends),
+        tuple(cleans),
+        tuple(drops),
+        tuple(epoch for epoch in has if epoch in erased),
+    )
 
 
 def with_those_that_were_waited_for(erased: Iterable[Epoch], waits: AbstractSet[Epoch]) -> frozenset[Epoch]:
-    """The epochs to erase, where at the ends of those of `waits` records waited for the next one."""
+    """The epochs to erase, where at the ends of those of `waits` records waited for the next one: these may be in both,
+    in that in which they came and in that which has had them."""
     found = set(erased)
     left = list(found)
     while left:
         epoch = left.pop()
-        following = epoch_after(epoch)
-        if epoch in waits and following not in found:
-            found.add(following)
-            left.append(following)
+        linked = [epoch_after(epoch)] if epoch in waits else []
+        if epoch > FIRST_EPOCH and epoch_before(epoch) in waits:
+            linked.append(epoch_before(epoch))
+        new = [each for each in linked if each not in found]
+        found.update(new)
+        left += new
     return frozenset(found)
 
 

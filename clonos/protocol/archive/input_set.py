@@ -131,6 +131,10 @@ class Kept:
         """Without the elements before one."""
         return Kept(self.of, max(self.begin, reached), self.end, self.is_bound)
 
+    def begins_as(self, other: Kept) -> bool:
+        """Whether both are the same as far as the shorter one goes."""
+        return self.of is other.of and (self.begin, self.is_bound) == (other.begin, other.is_bound)
+
     def followed(self) -> Kept | None:
         """Only the records that are looked for, if there are any."""
         found = InputSet()
@@ -141,13 +145,14 @@ class Kept:
 
 def united(parts: Iterable[Kept]) -> tuple[Kept, ...]:
     """The same, where what is all that an input set had up to some element is there once."""
-    found: dict[tuple[int, int, bool], Kept] = {}
+    found: list[Kept] = []
     for part in parts:
-        at = id(part.of), part.begin, part.is_bound
-        known = found.get(at)
-        if known is None or part.end > known.end:
+        at = next((at for at, each in enumerate(found) if each.begins_as(part)), None)
+        if at is None:
+            found.append(part)
+        elif part.end > found[at].end:
             found[at] = part
-    return tuple(found.values())
+    return tuple(found)
 
 
 def _is_any_in(numbers: list[int], begin: int, end: int) -> bool:

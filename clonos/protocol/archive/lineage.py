@@ -8,6 +8,7 @@ where the function is given one record at a time, and by call where it is given 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -61,15 +62,23 @@ class Derivation:
         return (RecordId(self.origin.channel, self.first + at) for at in range(self.count))
 
 
-class Derivations(Protocol):
-    """Where derivations are found. Each method raises what is lacking."""
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Records of one instance of which it cannot be said what they are made of, or what became of them; and why."""
 
-    def of_rows(self, origin: Origin, numbers: frozenset[int]) -> Iterable[Derivation]:
+    records: tuple[RecordId, ...]
+    why: str
+
+
+class Derivations(Protocol):
+    """Where derivations are found. What is lacking is told beside what is known."""
+
+    def of_rows(self, origin: Origin, numbers: frozenset[int]) -> Iterable[Derivation | Lost]:
         """The calls of an instance that gave these rows."""
 
-    def of_records(self, node: NodeId, records: frozenset[RecordId]) -> Iterable[Derivation]:
-        """The calls of an operator's instances that gave rows of these records. `kept` has of what state had kept only
-        these."""
+    def of_records(self, node: NodeId, records: frozenset[RecordId]) -> Iterable[Derivation | Lost]:
+        """The calls of an operator's instances that gave rows of these records, each once. `kept` has of what state had
+        kept only these."""
 
 
 def backward(
@@ -78,21 +87,22 @@ def backward(
     rows: Iterable[RecordId],
     *,
     ends_at: Callable[[NodeId], bool] = lambda node: False,
-) -> Iterator[Derivation]:
+) -> Iterator[Derivation | Lost]:
     """What the rows were made of, what that was made of, and so on to the sources, or to the rows of other operators,
     at which it ends. Each derivation comes once, those of the last operators first."""
     pending = _Pending(rows)
     while pending:
-        origin, records = pending.take(max)
+        origin, records = pending.take_last()
         node = program.node(origin.node)
         if node.kind is not NodeKind.OPERATOR or ends_at(origin.node):
             continue
         wanted = frozenset(record.position for record in records)
-        for derivation in found.of_rows(origin, wanted):
-            yield derivation
-            pending.add(derivation.inputs)
-            for part in derivation.kept:
-                pending.add_kept(part)
+        for each in found.of_rows(origin, wanted):
+            yield each
+            if isinstance(each, Derivation):
+                pending.add(each.inputs)
+                for part in each.kept:
+                    pending.add_kept(part)
 
 
 def forward(
@@ -101,33 +111,51 @@ def forward(
     records: Iterable[RecordId],
     *,
     ends_at: Callable[[NodeId], bool] = lambda node: False,
-) -> Iterator[Derivation]:
+) -> Iterator[Derivation | Lost]:
     """Which rows were made of the records, in whatever form readers got them, which of these, and so on to the last
-    operators, or to others at which it ends. Each derivation comes once, those of the first operators first."""
-    pending = _Pending(records)
-    for record in [*pending.all]:
+    operators, or to others at which it ends. Each derivation comes once, those of the first operators first.
+
+    An operator is asked when all in front of it have been, for all records together that have come to it by then: by
+    whatever ways they come, a row that is of several of them is told with all.
+    """
+    followed: dict[int, set[RecordId]] = defaultdict(set)  # by the node that they are of
+    for record in frozenset(records):
         origin = channel_origin(record.channel)
+        followed[origin.node].add(record)
         if program.node(origin.node).kind is NodeKind.OPERATOR:
-            for derivation in found.of_rows(origin, frozenset([record.position])):
-                pending.add(derivation.other_forms(record))
-    told: set[tuple[Origin, OutputNumber]] = set()
-    while pending:
-        origin, taken = pending.take(min)
-        if ends_at(origin.node):
+            for each in found.of_rows(origin, frozenset([record.position])):
+                if isinstance(each, Derivation):
+                    followed[origin.node].update(each.other_forms(record))
+                else:
+                    yield each
+    for reader in sorted(
+        program.nodes, key=lambda node: node.number
+    ):  # each has a greater number than what it reads
+        if reader.kind is not NodeKind.OPERATOR:
             continue
-        for reader in program.downstream(origin.node):
-            if reader.kind is not NodeKind.OPERATOR:
-                continue
-            for derivation in found.of_records(NodeId(reader.number), frozenset(taken)):
-                if (derivation.origin, derivation.first) not in told:
-                    told.add((derivation.origin, derivation.first))
-                    yield derivation
-                pending.add(derivation.rows())
+        sent = [followed[node] for node in reader.upstream if not ends_at(NodeId(node))]
+        if not any(sent):
+            continue
+        for each in found.of_records(NodeId(reader.number), frozenset().union(*sent)):
+            yield each
+            if isinstance(each, Derivation):
+                followed[reader.number].update(each.rows())
 
 
 def leads_to(program: Topology, node: int, end: int) -> bool:
     """Whether rows of a node go into rows of another one, over whatever is in between."""
-    return any(before == node or leads_to(program, node, before) for before in program.node(end).upstream)
+    return node in program.all_upstream(end)
+
+
+def on_the_way(program: Topology, start: int, end: int | None) -> list[NodeId]:
+    """The operators whose rows a row of `start` may be made of, behind the node `end`, or behind the sources, and it
+    itself: the last ones first."""
+    before = {start} | program.all_upstream(start)
+    return [
+        NodeId(number)
+        for number in sorted(before, reverse=True)
+        if program.node(number).kind is NodeKind.OPERATOR and (end is None or leads_to(program, end, number))
+    ]
 
 
 def any_between(numbers: Sequence[int], first: int, count: int) -> bool:
@@ -159,11 +187,6 @@ class _Pending:
     def __bool__(self) -> bool:
         return bool(self._by_origin)
 
-    @property
-    def all(self) -> frozenset[RecordId]:
-        """That were added."""
-        return frozenset(self._seen)
-
     def add(self, records: Iterable[RecordId]) -> None:
         for record in records:
             if record not in self._seen:
@@ -176,7 +199,7 @@ class _Pending:
         if part.begin <= reached < part.end:
             self._reached[part.of] = part.end
 
-    def take(self, which: Callable[[Iterable[Origin]], Origin]) -> tuple[Origin, set[RecordId]]:
-        """All of one instance: of one of the first or the last operator, since they are numbered from the sources."""
-        origin = which(self._by_origin)
+    def take_last(self) -> tuple[Origin, set[RecordId]]:
+        """All of one instance of the last operator, since they are numbered from the sources."""
+        origin = max(self._by_origin)
         return origin, self._by_origin.pop(origin)

@@ -13,8 +13,8 @@ _NAME: Final = re.compile(r"(\d{20})-(\d{20})-([0-9a-f]{32})-(\d{8})\.segment")
 
 
 class SegmentName(NamedTuple):
-    """Segments of an instance, of which there may be a million, are by it in the order of epochs, and in each in that of
-    time."""
+    """Segments of an instance, of which there may be a million, are by it in the order of epochs, and in each
+    in that of time."""
 
     epoch: Epoch
     written_at: int  # microseconds since 1970

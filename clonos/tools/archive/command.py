@@ -7,6 +7,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from clonos.archive.reading import ArchivedInstance, ArchivedQuery, desk_for, ep
 from clonos.archive.repeating import repeated_throughout, repeated_to
 from clonos.errors import ConfigurationError
 from clonos.protocol.archive.episode import Episode, Lacking
-from clonos.protocol.ids import Epoch
+from clonos.protocol.ids import Epoch, epoch_after
 from clonos.tools.archive import forget as forget_command
 from clonos.tools.status.text import table
 from clonos.values.readable import moment
@@ -153,32 +154,55 @@ def _verified(instance: ArchivedInstance, epoch: Epoch | None) -> Iterator[dict[
         yield {**head, "repeated": False, "why": f"{which} is in the archive"}
         return
     if epoch is None:
-        for result in _from_states(repeated_throughout(instance, upto)):
+        for result in _from_states(instance, repeated_throughout(instance, upto), upto):
             yield {**head, **result}
     else:
         with desk_for(instance) as desk:
-            for result in _from_states(repeated_to(instance, epoch, desk)):
+            for result in _from_states(instance, repeated_to(instance, epoch, desk), epoch):
                 yield {**head, **result}
     with tempfile.TemporaryDirectory(prefix="clonos-desk-") as folder:
         for why in instance.damaged_states(Path(folder)):
             yield {**head, "repeated": False, "why": why}
 
 
-def _from_states(repeated: Iterable[tuple[Episode | Lacking, Desk]]) -> Iterator[dict[str, Any]]:
+def _from_states(
+    instance: ArchivedInstance, repeated: Iterable[tuple[Episode | Lacking, Desk]], upto: Epoch
+) -> Iterator[dict[str, Any]]:
     before, place = 0, None
+    erased: Epoch | None = None  # behind which others may be, that it passes over to the next state
     for found, desk in repeated:
+        if erased is not None and found.epoch is not None:
+            yield from _erased_behind(instance, erased, found.epoch)
+        erased = None
         if desk is not place:
             before, place = 0, desk
         if isinstance(found, Lacking):
-            yield {
-                "repeated": False,
-                "why": found.why,
-                **({"before": True} if found.is_before else {}),
-                **({"erased": True} if found.is_erased else {}),
-            }
+            if found.is_erased:
+                erased = found.epoch
+            yield _not_repeated(found)
         else:
             yield {"epoch": found.epoch, "repeated": True, "records": desk.records - before}
             before = desk.records
+    if erased is not None:
+        yield from _erased_behind(instance, erased, epoch_after(upto))
+
+
+def _erased_behind(instance: ArchivedInstance, epoch: Epoch, before: Epoch) -> Iterator[dict[str, Any]]:
+    for each in sorted(instance.epochs):
+        if epoch < each < before:
+            found = instance.episode(each)
+            if isinstance(found, Lacking) and found.is_erased:
+                yield _not_repeated(replace(found, epoch=each, why=f"epoch {each}: {found.why}"))
+
+
+def _not_repeated(lacking: Lacking) -> dict[str, Any]:
+    return {
+        **({} if lacking.epoch is None else {"epoch": lacking.epoch}),
+        "repeated": False,
+        "why": lacking.why,
+        **({"before": True} if lacking.is_before else {}),
+        **({"erased": True} if lacking.is_erased else {}),
+    }
 
 
 class _Enough(Exception):
@@ -242,6 +266,8 @@ def _line(result: dict[str, Any]) -> str:
     place = f"{result['operator']}[{result['instance']}]"
     if result["repeated"]:
         return f"{place} epoch {result['epoch']}: {result['records']:,} records, repeated to the byte"
+    if result.get("erased"):
+        return f"{place} {result['why']}"
     if result.get("before"):
         return f"{place}: not looked at: {result['why']}"
     return f"{place}: CANNOT BE REPEATED: {result['why']}"

@@ -6,10 +6,13 @@ import argparse
 import json
 from typing import Any
 
-from clonos.archive.erasing import Erasure, KeyEraser, finish_erasure
+from clonos.archive.erasing import Erasure, KeyEraser
+from clonos.archive.erasing_steps import ErasureSteps, Lead, has_run_since, leading
 from clonos.archive.given_key import HELP as KEY
 from clonos.archive.reading import ArchivedQuery
 from clonos.errors import StateError
+from clonos.protocol.archive.erasure import ErasurePlan
+from clonos.protocol.ids import Epoch
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,43 +30,97 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(query: ArchivedQuery, arguments: argparse.Namespace) -> int:
     """Print what goes, or has gone; 1 where that would leave something of which it is not known."""
-    if query.archive.erasure():
-        if not arguments.yes:
-            raise StateError(
-                "another erasure was cut short", hint="--yes goes on with it, before it begins anew"
-            )
-        finish_erasure(query)
-        query = ArchivedQuery(arguments.checkpoint)
-    eraser = KeyEraser(query, arguments.operator, arguments.key)
+    if arguments.yes:
+        with leading(query) as lead:
+            query.archive.sweep(each.origin for each in query.instances())
+            _erase(_anew(query), arguments, lead)
+        return 0
+    plan = query.erasure
+    if plan is not None:
+        hint = "--yes goes on with it"
+        if plan.operator:
+            hint = f"--operator {plan.operator}, the same --key again, and --yes go on with it"
+        raise StateError("another erasure was cut short", hint=hint)
+    found = _looked(_eraser(query, arguments), arguments)
+    _print(found.epochs, found.states, found.unknown, is_done=False, in_json=arguments.json)
+    return 0
+
+
+def _anew(query: ArchivedQuery) -> ArchivedQuery:
+    """As it is now."""
+    return ArchivedQuery(query.checkpoint.location, query.key_file)
+
+
+def _eraser(query: ArchivedQuery, arguments: argparse.Namespace) -> KeyEraser:
+    return KeyEraser(query, arguments.operator, arguments.key)
+
+
+def _erase(query: ArchivedQuery, arguments: argparse.Namespace, lead: Lead) -> None:
+    """Whatever was begun before, first. All that decides anything is read while no driver leads the query."""
+    begun = query.erasure
+    if begun is not None:
+        _go_on(query, begun, arguments, lead)
+        query = _anew(query)
+        if begun.operator and not has_run_since(query, begun):
+            _print(begun.epochs, begun.states, {}, is_done=True, in_json=arguments.json)
+            return
+    eraser = _eraser(query, arguments)
+    found = _looked(eraser, arguments)
+    if not found.is_nothing:
+        plan = eraser.plan(found, lead.fence)
+        lead.check()
+        query.archive.write_erasure(plan)
+        ErasureSteps(query, plan, eraser.key, lead).carry_out()
+    epochs = found.epochs if begun is None else found.epochs | begun.epochs
+    _print(epochs, found.states, found.unknown, is_done=True, in_json=arguments.json)
+
+
+def _go_on(query: ArchivedQuery, plan: ErasurePlan, arguments: argparse.Namespace, lead: Lead) -> None:
+    if not plan.operator:
+        ErasureSteps(query, plan, (), lead).carry_out()
+        return
+    if arguments.operator != plan.operator or not (eraser := _eraser(query, arguments)).is_of(plan):
+        raise StateError(
+            "the erasure of another key was cut short, and comes first",
+            hint=f"Run that command again: --operator {plan.operator}, its --key, and --yes",
+        )
+    ErasureSteps(query, plan, eraser.key, lead).carry_out()
+
+
+def _looked(eraser: KeyEraser, arguments: argparse.Namespace) -> Erasure:
+    """What has to go. Raises StateError where it is not known of something, and that is not to go, too."""
     found = eraser.find()
     if found.unknown and not arguments.erase_unknown:
-        _print(found, is_done=False, in_json=arguments.json)
+        _print(found.epochs, found.states, found.unknown, is_done=False, in_json=arguments.json)
         one, why = next(iter(found.unknown.items()))
         raise StateError(
             f"whether the key is in {one} cannot be found out ({why})",
             hint="Mend that, as by running this where the modules of the query are, or give --erase-unknown, which "
             "erases it, too",
         )
-    if arguments.yes:
-        eraser.carry_out(found)
-    _print(found, is_done=arguments.yes, in_json=arguments.json)
-    return 0
+    return found
 
 
-def _print(found: Erasure, *, is_done: bool, in_json: bool) -> None:
+def _print(
+    epochs: frozenset[Epoch], states: int, unknown: dict[str, str], *, is_done: bool, in_json: bool
+) -> None:
+    is_nothing = not (epochs or states or unknown)
     said: dict[str, Any] = {
-        "erased": is_done,
-        "epochs": sorted(found.epochs),
-        "states": found.states,
-        "unknown": found.unknown,
+        "erased": is_done and not is_nothing,
+        "epochs": sorted(epochs),
+        "states": states,
+        "unknown": unknown,
     }
     if in_json:
         print(json.dumps(said, indent=1))
         return
-    for what, why in found.unknown.items():
+    if is_nothing:
+        print("the archive has nothing of the key, of this operator")
+        return
+    for what, why in unknown.items():
         print(f"cannot be looked into: {what}: {why}")
-    epochs = ", ".join(map(str, said["epochs"])) or "none"
+    listed = ", ".join(map(str, said["epochs"])) or "none"
     done = "erased" if is_done else "to erase"
-    print(f"{done}: epochs, of all instances: {epochs}; what {found.states} states have of the key")
+    print(f"{done}: epochs, of all instances: {listed}; what {states} states have of the key, or may have")
     if not is_done:
         print("nothing is erased yet: --yes does it")
