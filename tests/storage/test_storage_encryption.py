@@ -16,6 +16,7 @@ from pyarrow import fs
 
 from clonos.errors import ConfigurationError, LogCorrupt, SnapshotCorrupt
 from clonos.protocol.archive.archive_segment import ArchiveSegment
+from clonos.protocol.archive.erasure import ErasurePlan, InstanceErasure
 from clonos.protocol.fence import LOWEST_FENCE, Fence
 from clonos.protocol.ids import Epoch, LogOffset, Origin
 from clonos.storage.archive import Archive
@@ -316,11 +317,15 @@ class OneFile:
         return None
 
 
+def erasure(origin: Origin) -> ErasurePlan:
+    return ErasurePlan((InstanceErasure(origin, epochs=(Epoch(1),)),), "count", b"salt", b"digest")
+
+
 def write_all(archive: Archive, tmp_path: Path, origin: Origin = ORIGIN) -> None:
     """Everything that an archive has."""
     archive.segments(origin).write(segment(origin=origin))
     archive.write_program("ab", b"a program")
-    archive.write_erasure([(origin, Epoch(1))])
+    archive.write_erasure(erasure(origin))
     archive.note_cleaned(origin, Epoch(1))
     store = archive.states(origin, fence=Fence.of(1), pending=str(tmp_path / "pending"))
     store.store(store.begin(OneFile(), b"meta", epoch=Epoch(1), sequence=1, final=True))
@@ -351,7 +356,7 @@ def test_all_but_a_start_write_as_the_archive_is(
     assert registered == {key.id.hex() + SUFFIX for key in taken}
     again = Archive(str(tmp_path), keys=ArchiveKeys(given))
     again.check_keys()
-    assert again.erasure() == [(ORIGIN, Epoch(1))] and again.program("ab") == b"a program"
+    assert again.erasure() == erasure(ORIGIN) and again.program("ab") == b"a program"
 
 
 def test_without_a_key_that_is_in_use_nothing_is_written(tmp_path: Path) -> None:
