@@ -111,7 +111,7 @@ class KeyEraser:
 
     @cached_property
     def key(self) -> Key:
-        """Raises StateError where no program of the operator can be loaded, by which it is known."""
+        """Raises ConfigurationError where the operator has no such key."""
         return key_given(self._query, self._operator, self._wanted)
 
     # ---------------------------------------------------------------- what has to go
