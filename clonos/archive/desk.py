@@ -52,12 +52,16 @@ _FENCE: Final = Fence(1)  # of the desk's own states
 class Desk:
     """See the module. `folder` is its own."""
 
-    def __init__(self, origin: Origin, folder: Path, *, tracer: Watcher | None = None) -> None:
-        """A `tracer` looks on, and may end the repetition by RowIsMade."""
+    def __init__(
+        self, origin: Origin, folder: Path, *, tracer: Watcher | None = None, as_stored: bool = False
+    ) -> None:
+        """A `tracer` looks on, and may end the repetition by RowIsMade. `as_stored`: files of states stay as they
+        are."""
         self._origin = origin
         self._folder = folder
         self._intercept = False
         self._tracer = tracer
+        self._merges = not as_stored
         self._lives = 0
         self._records = 0  # of earlier lives
         self.epoch = NO_EPOCH  # the last that was repeated
@@ -135,10 +139,13 @@ class Desk:
 
     def keeps(self, key: Row) -> bool:
         """Whether there is state or a timer of a key, or a record of it waits."""
-        return (
-            bool(self._operator.kept(key))
-            or any(self._timers_of(key))
-            or any(self._keys.has(key, [row]) for _, _, row in self._instance.snapshot().pending)
+        return bool(self._operator.kept(key)) or self.awaits(key)
+
+    def awaits(self, key: Row) -> bool:
+        """Whether there is a timer of a key, or a record of it waits: so that the function is called for it, though no
+        record of it comes."""
+        return any(self._timers_of(key)) or any(
+            self._keys.has(key, [row]) for _, _, row in self._instance.snapshot().pending
         )
 
     @property
@@ -252,7 +259,7 @@ class Desk:
         if state is not None:
             states.restore(state, str(path))
             snapshot = snapshot_metadata.decode(state.meta, self._reader.row_class)
-        self._state = KeyedState(str(path))
+        self._state = KeyedState(str(path), merges=self._merges)
         self._services = self._new_services(self._state)
         self._operator = node.programs()
         operator: Any = InterceptedOperator(self._operator) if self._intercept else self._operator

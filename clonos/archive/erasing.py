@@ -47,8 +47,6 @@ from clonos_standby.replica import snapshot_metadata as metadata
 _ARRAY: Final = 0x90  # how a short array begins, packed
 _LONGER: Final = 4
 """Columns that an operator may add to a key for what it keeps of it, at most."""
-_TELLING: Final = 6
-"""Bytes of a packed key: fewer may stand anywhere."""
 
 
 @dataclass(slots=True)
@@ -59,7 +57,7 @@ class Erasure:
     instances: set[Origin] = field(default_factory=set)  # of the operator, which have had the key
     with_key: dict[Origin, set[SnapshotName]] = field(
         default_factory=dict
-    )  # states with something of the key
+    )  # states with something of the key, or with remains that may be
     unknown_states: dict[Origin, set[SnapshotName]] = field(default_factory=dict)
     unknown: dict[str, str] = field(default_factory=dict)
     """What cannot be looked into, so that it has to go, too, and why it cannot."""
@@ -123,7 +121,7 @@ class KeyEraser:
         waits: set[Epoch] = set()
         for instance in self._owners:
             has, waited = self._marked_in(instance, found)
-            if self._look_at_states(instance, found, has_had=bool(has)) or has:
+            if self._look_at_states(instance, found) or has:
                 found.instances.add(instance.origin)
             marked |= has
             waits |= waited
@@ -165,8 +163,12 @@ class KeyEraser:
             lacking = episode if isinstance(episode, Lacking) else Lacking(why)
             if lacking.is_erased and len(instance.epochs[epoch]) == 1:
                 continue
+            is_known = lacking.is_open or lacking.is_erased
+            if not is_known and instance.is_cut_off(epoch):
+                if not self._may_have_been_called(instance, epoch, marked, found):
+                    continue
+                is_known = True
             marked.add(epoch)
-            is_known = lacking.is_open or lacking.is_erased or instance.is_cut_off(epoch)
             if epoch >= instance.first and not is_known:  # what is from before that was never to be repeated
                 found.unknown[f"epoch {epoch} of {instance}"] = lacking.why
         return marked, waits
@@ -184,6 +186,25 @@ class KeyEraser:
             found.unknown[f"epoch {epoch} of {instance}"] = error.message
             return True
 
+    def _may_have_been_called(
+        self, instance: ArchivedInstance, epoch: Epoch, marked: set[Epoch], found: Erasure
+    ) -> bool:
+        """In an epoch that cannot be repeated, since another key was erased from the state that it began with: by a
+        record, or by what that state, or an epoch behind it, has left to happen for the key."""
+        states = [name for name in instance.state_names if name.final and name.epoch < epoch]
+        if not states or any(states[-1].epoch < each < epoch for each in marked):
+            return True
+        if self._may_have_record(instance, epoch, found):
+            return True
+        try:
+            with desk_at(instance, states[-1]) as (desk, _):
+                return desk.awaits(self.key)
+        except (StorageUnavailable, Fenced):
+            raise
+        except ClonosError as error:
+            _note_unknown(instance, states[-1], error, found)
+            return True
+
     def _keys_by(self, instance: ArchivedInstance, program: str) -> RecordKeys:
         """Raises StateError where the program cannot be loaded."""
         if program not in self._record_keys:
@@ -195,29 +216,26 @@ class KeyEraser:
 
     # ---------------------------------------------------------------- states
 
-    def _look_at_states(self, instance: ArchivedInstance, found: Erasure, *, has_had: bool) -> bool:
-        """Whether one has the key. `has_had`: it is known that the instance has. Then what files have of what is
-        deleted, or was written again, may be the key's."""
+    def _look_at_states(self, instance: ArchivedInstance, found: Erasure) -> bool:
+        """Whether one has the key. What its files have of what is deleted, or was written again, may be the key's: what
+        became of it may be in no epoch any more."""
         with_key: set[SnapshotName] = set()
         with_remains: set[SnapshotName] = set()
         unknown: set[SnapshotName] = set()
         for name in instance.state_names:
             try:
                 with desk_at(instance, name) as (desk, state):
-                    is_named = _names(state, self.key)
-                    if desk.keeps(self.key) or (is_named and len(pack(self.key)) >= _TELLING):
+                    if desk.keeps(self.key):
                         with_key.add(name)
-                    elif is_named or desk.has_remains:
+                    elif _names(state, self.key) or desk.has_remains:
                         with_remains.add(name)
             except (StorageUnavailable, Fenced):
                 raise
             except ClonosError as error:
                 _note_unknown(instance, name, error, found)
                 unknown.add(name)
-        if with_key or has_had:
-            with_key |= with_remains
-        if with_key:
-            found.with_key[instance.origin] = with_key
+        if with_key or with_remains:
+            found.with_key[instance.origin] = with_key | with_remains
         if unknown:
             found.unknown_states[instance.origin] = unknown
         return bool(with_key or unknown)
@@ -243,7 +261,7 @@ class KeyEraser:
                     instance.epochs,
                     self._states_found(instance, found),
                     found.epochs,
-                    (instance.last_ended or NO_EPOCH) if instance.origin in found.instances else None,
+                    _upto(instance) if instance.origin in found.instances else None,
                 )
                 for instance in self._all
             ),
@@ -278,6 +296,10 @@ def _waits(instance: ArchivedInstance) -> set[Epoch]:
     return {each.epoch for each, desk in repeated if isinstance(each, Episode) and desk.keeps_records_waiting}
 
 
+def _upto(instance: ArchivedInstance) -> Epoch:
+    return NO_EPOCH if instance.last_ended is None else instance.last_ended
+
+
 def _note_unknown(instance: ArchivedInstance, name: SnapshotName, error: ClonosError, found: Erasure) -> None:
     where = "at the end of" if name.final else "inside"
     found.unknown[f"the state of {instance} {where} epoch {name.epoch}"] = error.message
@@ -301,7 +323,7 @@ def desk_at(instance: ArchivedInstance, name: SnapshotName) -> Iterator[tuple[De
     if state is None:
         raise SnapshotCorrupt("it is gone")
     node = program_of(instance, name.epoch)
-    with desk_for(instance) as desk:
+    with desk_for(instance, as_stored=True) as desk:
         desk.begin(node, state, instance.states, intercept=False)
         yield desk, state
 

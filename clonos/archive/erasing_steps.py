@@ -148,12 +148,15 @@ class ErasureSteps:
             desk.store(states, epoch=name.epoch, final=name.final, sequence=name.sequence, is_anew=True)
 
     def _erase_epochs(self, one: InstanceErasure) -> None:
+        """What the query has run of them since the plan was made is not in the plan, and is looked at behind it."""
         files = self._archive.segments(one.origin)
         epochs, now = self._plan.epochs_of(one.origin), time.time_ns() // 1000
-        gone = [name for name in files.names() if name.epoch in epochs]
+        gone = [
+            name for name in files.names() if name.epoch in epochs and self._plan.is_from_before(name.fence)
+        ]
         left = [_last_readable(files, list(names)) for _, names in groupby(gone, lambda name: name.epoch)]
         if gone:
-            files.replace(gone, [erased(each, now) for each in left if each is not None], self._lead.fence)
+            files.replace(gone, [erased(each, now) for each in left if each is not None])
 
 
 class _CannotBe(Exception):

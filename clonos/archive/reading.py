@@ -562,10 +562,12 @@ class ArchivedQuery:
 
 
 @contextmanager
-def desk_for(instance: ArchivedInstance, watcher: Watcher | None = None) -> Iterator[Desk]:
-    """A place to repeat what the instance did, as long as that takes."""
+def desk_for(
+    instance: ArchivedInstance, watcher: Watcher | None = None, *, as_stored: bool = False
+) -> Iterator[Desk]:
+    """A place to repeat what the instance did, as long as that takes. `as_stored`: files of states stay as they are."""
     with tempfile.TemporaryDirectory(prefix="clonos-desk-") as folder:
-        desk = Desk(instance.origin, Path(folder, "desk"), tracer=watcher)
+        desk = Desk(instance.origin, Path(folder, "desk"), tracer=watcher, as_stored=as_stored)
         try:
             yield desk
         finally:

@@ -17,6 +17,7 @@ from typing import Any
 
 from clonos.archive.input_watch import InputWatch
 from clonos.archive.question import identity_of, said
+from clonos.operators.process import ProcessOperator
 from clonos.protocol.archive.input_sets import InputSets, MadeOf
 from clonos.protocol.engine.given_rows import GivenRows
 from clonos.protocol.engine.services import CausalServices, OutcomeCodec
@@ -203,18 +204,22 @@ class TracedOperator:
         if not self._tracer.is_on or not due:
             made: list[Row] = self._operator.timers(due, event)
             return made
-        produced: list[Row] = []
         self._tracer.cancelled.clear()
+        if _fires_together(self._operator):
+            return self._fired(due, event)
+        produced: list[Row] = []
         for one in due:
-            moment, data, name = one
             if (one, event) in self._tracer.cancelled:  # by one that was fired before it
                 continue
-            call = self._begin("timer", [unpack(data)])
-            call.timers = [(moment, name, event)]
-            if self._input is not None:
-                self._input.timer((*one, event))
-            produced += self._ended(call, lambda one=one: self._operator.timers([one], event))  # type: ignore[misc]
+            produced += self._fired([one], event)
         return produced
+
+    def _fired(self, due: list[tuple[int, bytes, str]], event: bool) -> list[Row]:
+        call = self._begin("timer", [unpack(data) for _, data, _ in due])
+        call.timers = [(moment, name, event) for moment, _, name in due]
+        if self._input is not None:
+            self._input.timers([(*one, event) for one in due])
+        return self._ended(call, lambda: self._operator.timers(due, event))
 
     def gathered(self) -> list[Row]:
         if not self._tracer.is_on:
@@ -251,6 +256,12 @@ class TracedOperator:
         for key in keys:
             found |= copy.deepcopy(self._operator.kept(key))
         return found
+
+
+def _fires_together(operator: Any) -> bool:
+    """Whether timers that are due together are at work at the same time: those of an async function, whose answers come
+    in whatever order they came in."""
+    return operator.form == ProcessOperator.form and not operator.record_at_a_time
 
 
 class TracedServices(CausalServices):

@@ -77,11 +77,14 @@ class KeyedState(StateCache):
         cache_bytes: int = 64 * MIB,
         memory_bytes: int = DEFAULT_MEMORY_BYTES,
         increment: Increment | None = None,
+        merges: bool = True,
     ) -> None:
-        """With an `increment` most checkpoints are that."""
+        """With an `increment` most checkpoints are that. Without `merges` tables stay as they are."""
         self._refuse_used(path)
+        options = tuned(memory_bytes)
+        options.set_disable_auto_compactions(not merges)
         self.database = Database(
-            path, what="the keyed state", corrupt=SnapshotCorrupt, options=tuned(memory_bytes), wal=False
+            path, what="the keyed state", corrupt=SnapshotCorrupt, options=options, wal=False
         )
         super().__init__(_States(self.database), cache_entries=cache_entries, cache_bytes=cache_bytes)
         self._preparation: _Preparation | None = None
@@ -182,7 +185,8 @@ class KeyedState(StateCache):
 
     @property
     def has_remains(self) -> bool:
-        """Whether tables may have something that is deleted, or was written again since."""
+        """Whether tables may have something that is deleted, or was written again since. Of a state that does not merge
+        them, or some may be gone by now."""
         self.flush()
         self.database.flush_tables()
         there = sum(1 for _ in self.database.cursor(b"", None))

@@ -374,3 +374,21 @@ def test_what_is_written_anew_has_nothing_of_what_was_deleted(tmp_path: Path) ->
     assert dict(anew.scan(b"")) == entries and len(entries) == 50
     assert not anew.has_remains
     anew.close()
+
+
+def test_remains_are_found_in_tables_that_would_be_merged(tmp_path: Path) -> None:
+    """RocksDB merges four tables as soon as a state is opened, in a copy, where what was stored stays as it is."""
+    state = KeyedState(str(tmp_path / "state"))
+    state.save(b"gone", "a secret")
+    for at in range(6):
+        state.save(b"kept", at)
+        if at == 1:
+            state.delete(b"gone")
+        state.checkpoint(str(tmp_path / f"stored {at}"))
+        opened = KeyedState(str(tmp_path / f"stored {at}"), merges=False)
+        tables = opened.database.raw.live_files()
+        is_there = sum(int(each["num_entries"]) for each in tables) > 2  # with the mark of the format
+        assert opened.has_remains == (at > 0 and is_there), at
+        assert opened.database.raw.live_files() == tables
+        opened.close()
+    state.close()

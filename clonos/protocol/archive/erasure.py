@@ -56,6 +56,10 @@ class ErasurePlan:
         """That are erased of an instance."""
         return frozenset(epoch for each in self.instances if each.origin == origin for epoch in each.epochs)
 
+    def is_from_before(self, fence: Fence) -> bool:
+        """Whether what was written under a fence was there when the plan was made."""
+        return not self.operator or fence < self.fence
+
     def is_done(self, name: SnapshotName, there: Iterable[SnapshotName]) -> bool:
         """Whether a state has been stored without the key, of those that are there now."""
         place = name.epoch, name.sequence, name.final
