@@ -565,7 +565,8 @@ class ArchivedQuery:
 def desk_for(
     instance: ArchivedInstance, watcher: Watcher | None = None, *, as_stored: bool = False
 ) -> Iterator[Desk]:
-    """A place to repeat what the instance did, as long as that takes. `as_stored`: files of states stay as they are."""
+    """A place to repeat what the instance did, as long as that takes. `as_stored`: it is found out what files of
+    the state have that it begins with (`Desk.has_remains`)."""
     with tempfile.TemporaryDirectory(prefix="clonos-desk-") as folder:
         desk = Desk(instance.origin, Path(folder, "desk"), tracer=watcher, as_stored=as_stored)
         try:

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from rocksdict import AccessType
+
 from clonos.errors import SnapshotCorrupt, StateError
 from clonos.storage.database import DEFAULT_MEMORY_BYTES, Batch, Database, prefix_end, tuned
 from clonos.storage.disk_errors import disk
@@ -66,6 +68,26 @@ class _States:
         return ((key[skip:], data) for key, data in iter(cursor))
 
 
+def has_remains(path: str) -> bool:
+    """Whether the files of a state, which is not in use, may have something that is deleted, or was written again
+    since. They are only read: RocksDB merges tables as soon as it may write."""
+    if any(Path(path).glob(f"{FILE}*")):
+        return True
+    database = Database(
+        path,
+        what="the keyed state",
+        corrupt=SnapshotCorrupt,
+        options=tuned(DEFAULT_MEMORY_BYTES),
+        wal=False,
+        access=AccessType.read_only(),
+    )
+    try:
+        there = sum(1 for _ in database.cursor(b"", None))
+        return sum(int(each["num_entries"]) for each in database.raw.live_files()) != there
+    finally:
+        database.close()
+
+
 class KeyedState(StateCache):
     """See the module. Owned by one process and used from one thread."""
 
@@ -77,14 +99,11 @@ class KeyedState(StateCache):
         cache_bytes: int = 64 * MIB,
         memory_bytes: int = DEFAULT_MEMORY_BYTES,
         increment: Increment | None = None,
-        merges: bool = True,
     ) -> None:
-        """With an `increment` most checkpoints are that. Without `merges` tables stay as they are."""
+        """With an `increment` most checkpoints are that."""
         self._refuse_used(path)
-        options = tuned(memory_bytes)
-        options.set_disable_auto_compactions(not merges)
         self.database = Database(
-            path, what="the keyed state", corrupt=SnapshotCorrupt, options=options, wal=False
+            path, what="the keyed state", corrupt=SnapshotCorrupt, options=tuned(memory_bytes), wal=False
         )
         super().__init__(_States(self.database), cache_entries=cache_entries, cache_bytes=cache_bytes)
         self._preparation: _Preparation | None = None
@@ -182,16 +201,6 @@ class KeyedState(StateCache):
                     anew.checkpoint(directory)
                 finally:
                     anew.close()
-
-    @property
-    def has_remains(self) -> bool:
-        """Whether tables may have something that is deleted, or was written again since. Of a state that does not merge
-        them, or some may be gone by now."""
-        self.flush()
-        self.database.flush_tables()
-        there = sum(1 for _ in self.database.cursor(b"", None))
-        tables = self.database.raw.live_files()
-        return sum(int(each["num_entries"]) for each in tables) != there
 
     @property
     def entries(self) -> int:
