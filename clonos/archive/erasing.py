@@ -176,14 +176,13 @@ class KeyEraser:
     def _may_have_record(self, instance: ArchivedInstance, epoch: Epoch, found: Erasure) -> bool:
         """Whether a record of the key came in an epoch, whatever became of it."""
         try:
-            return any(
-                self._keys_by(instance, segment.program).are_in(segment.blocks, epoch, self.key)
-                for segment in instance.files.read(instance.epochs[epoch])
-            )
-        except (StorageUnavailable, Fenced):
-            raise
-        except ClonosError as error:
-            found.unknown[f"epoch {epoch} of {instance}"] = error.message
+            with looked_into():
+                return any(
+                    self._keys_by(instance, segment.program).are_in(segment.blocks, epoch, self.key)
+                    for segment in instance.files.read(instance.epochs[epoch])
+                )
+        except NotToBeSeen as error:
+            found.unknown[f"epoch {epoch} of {instance}"] = error.why
             return True
 
     def _may_have_been_called(
@@ -197,12 +196,10 @@ class KeyEraser:
         if self._may_have_record(instance, epoch, found):
             return True
         try:
-            with desk_at(instance, states[-1]) as (desk, _):
+            with looked_into(), desk_at(instance, states[-1]) as (desk, _):
                 return desk.awaits(self.key)
-        except (StorageUnavailable, Fenced):
-            raise
-        except ClonosError as error:
-            _note_unknown(instance, states[-1], error, found)
+        except NotToBeSeen as error:
+            _note_unknown(instance, states[-1], error.why, found)
             return True
 
     def _keys_by(self, instance: ArchivedInstance, program: str) -> RecordKeys:
@@ -224,15 +221,13 @@ class KeyEraser:
         unknown: set[SnapshotName] = set()
         for name in instance.state_names:
             try:
-                with desk_at(instance, name) as (desk, state):
+                with looked_into(), desk_at(instance, name, as_stored=True) as (desk, state):
                     if desk.keeps(self.key):
                         with_key.add(name)
                     elif _names(state, self.key) or desk.has_remains:
                         with_remains.add(name)
-            except (StorageUnavailable, Fenced):
-                raise
-            except ClonosError as error:
-                _note_unknown(instance, name, error, found)
+            except NotToBeSeen as error:
+                _note_unknown(instance, name, error.why, found)
                 unknown.add(name)
         if with_key or with_remains:
             found.with_key[instance.origin] = with_key | with_remains
@@ -246,7 +241,7 @@ class KeyEraser:
             try:
                 instance.states.named(str(name))
             except SnapshotCorrupt as error:
-                _note_unknown(instance, name, error, found)
+                _note_unknown(instance, name, error.message, found)
                 found.unknown_states.setdefault(instance.origin, set()).add(name)
 
     # ---------------------------------------------------------------- what is done
@@ -300,9 +295,9 @@ def _upto(instance: ArchivedInstance) -> Epoch:
     return NO_EPOCH if instance.last_ended is None else instance.last_ended
 
 
-def _note_unknown(instance: ArchivedInstance, name: SnapshotName, error: ClonosError, found: Erasure) -> None:
+def _note_unknown(instance: ArchivedInstance, name: SnapshotName, why: str, found: Erasure) -> None:
     where = "at the end of" if name.final else "inside"
-    found.unknown[f"the state of {instance} {where} epoch {name.epoch}"] = error.message
+    found.unknown[f"the state of {instance} {where} epoch {name.epoch}"] = why
 
 
 def _names(state: Manifest, key: Key) -> bool:
@@ -316,14 +311,36 @@ def _names(state: Manifest, key: Key) -> bool:
     return any(part in content for content in contents for part in parts)
 
 
+class NotToBeSeen(Exception):
+    """Something that is archived cannot be looked into, or repeated; `why`."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why
+
+
 @contextmanager
-def desk_at(instance: ArchivedInstance, name: SnapshotName) -> Iterator[tuple[Desk, Manifest]]:
-    """At an archived state. Raises what is wrong with it, or with its program."""
+def looked_into() -> Iterator[None]:
+    """Raises NotToBeSeen for what is wrong with what is archived: not for storage that fails, behind which it may be as
+    it should."""
+    try:
+        yield
+    except (StorageUnavailable, Fenced):
+        raise
+    except ClonosError as error:
+        raise NotToBeSeen(error.message) from error
+
+
+@contextmanager
+def desk_at(
+    instance: ArchivedInstance, name: SnapshotName, *, as_stored: bool = False
+) -> Iterator[tuple[Desk, Manifest]]:
+    """At an archived state (`desk_for`). Raises what is wrong with it, or with its program."""
     state = instance.states.named(str(name))
     if state is None:
         raise SnapshotCorrupt("it is gone")
     node = program_of(instance, name.epoch)
-    with desk_for(instance, as_stored=True) as desk:
+    with desk_for(instance, as_stored=as_stored) as desk:
         desk.begin(node, state, instance.states, intercept=False)
         yield desk, state
 

@@ -99,9 +99,7 @@ def test_what_is_shown_as_a_key_can_be_given(place: Place, capsys: pytest.Captur
         for text, raw, at, number in zip(*VALUES, strict=True)
     )
     place.until(lambda: len(place.rows()) == len(KEYS) * len(TEXTS), "all rows")
-    last = max(int(each["epoch"]) for each in place.query.replicas())
-    assert place.query.wait_for_epoch(last, 120)
-    place.stop()
+    last = place.finish()
     checkpoint = str(place.checkpoint)
     for operator, columns in KEYS.items():
         state = ["state", checkpoint, "--operator", operator, "--at", str(last)]

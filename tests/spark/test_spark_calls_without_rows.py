@@ -58,8 +58,10 @@ def batches(records: CausalStream) -> CausalStream:
     )
 
 
-def slowest_first(key: str) -> str:
-    time.sleep(0.3 if key == "a" else 0.0)  # so that answers come in another order than calls
+def asked_first_answered_last(folder: Path, key: str) -> str:
+    while key == "a" and not all((folder / other).exists() for other in "bc"):
+        time.sleep(0.01)
+    (folder / key).touch()
     return key
 
 
@@ -69,16 +71,17 @@ async def sets_a_timer(key: Any, row: Any, ctx: Any) -> list[Any]:
     return []
 
 
-async def asks(key: Any, timer: Any, ctx: Any) -> AsyncIterator[tuple[Any, ...]]:
-    if await ctx.call(slowest_first, key[0]) == "b":
+async def asks(folder: Path, key: Any, timer: Any, ctx: Any) -> AsyncIterator[tuple[Any, ...]]:
+    if await ctx.call(asked_first_answered_last, folder, key[0]) == "b":
         yield key[0], ctx.state["n"]
 
 
-def timers_at_once(records: CausalStream) -> CausalStream:
+def timers_at_once(folder: Path, records: CausalStream) -> CausalStream:
+    fires = partial(asks, folder)
     return (
         records.withWatermark("at", "0 seconds")
         .groupBy("k")
-        .process(sets_a_timer, "k string, n long", name="calls", on_timer=asks, parallelism=1)
+        .process(sets_a_timer, "k string, n long", name="calls", on_timer=fires, parallelism=1)
     )
 
 
@@ -155,9 +158,11 @@ def test_among_batches(place: Place, capsys: pytest.CaptureFixture[str]) -> None
     assert "epoch 2, at the end of the epoch" in said and "('stopped', ('a',), (2,))" in said, said
 
 
-def test_among_timers_whose_function_waits(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_among_timers_whose_function_waits(
+    place: Place, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     """They are at work at the same time, so they are repeated together."""
-    row = run(place, timers_at_once, [["a", "b", "c"], ["z"]])
+    row = run(place, partial(timers_at_once, tmp_path), [["a", "b", "c"], ["z"]])
     assert {"a", "b", "c"} <= around(place, capsys, row).keys()
     assert cli.main(["lineage", str(place.checkpoint), row]) == 0
     assert cli.main(["explain", str(place.checkpoint), row]) == 0

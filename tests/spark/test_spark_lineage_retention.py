@@ -49,9 +49,7 @@ def run(place: Place, mode: str, *, shown: bool = False) -> None:
         )
         place.write([{"k": "a", "n": at}], partitions=1)
         place.until(lambda at=at: len(place.rows()) >= at + 1, "rows")  # type: ignore[misc]
-        last = max(int(each["epoch"]) for each in place.query.replicas())
-        assert place.query.wait_for_epoch(last, 120)
-        place.stop()
+        place.finish()
 
 
 def cut(place: Place, rows: int, *, node: int = 2) -> int:
