@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any, Final
 
+from clonos.values.readable import span
+
 _LINE: Final = 17  # pixels
 _CHARACTER: Final = 6.9
 _PADDING: Final = 12
@@ -150,7 +152,9 @@ def _input(one: dict[str, Any]) -> _Box:
 def _asked(one: dict[str, Any]) -> str:
     given = one.get("at", one.get("raised", one.get("given", "")))
     given = repr(given) if "given" in one else str(given)
-    return f"{one['kind']} {one['what']} -> {given}" if given else f"{one['kind']} {one['what']}"
+    took = f", {span(one['took_us'])}:" if "took_us" in one else ""
+    said = f"{one['kind']}{took} {one['what']}"
+    return f"{said} -> {given}" if given else said
 
 
 def _columns(row: dict[str, Any]) -> list[str]:

@@ -213,6 +213,8 @@ def _call(call: TracedCall, tracer: Tracer) -> dict[str, Any]:
 
 def _asked(one: Asked) -> dict[str, Any]:
     said: dict[str, Any] = {"kind": one.kind, "what": one.what}
+    if one.took is not None:
+        said["took_us"] = one.took
     if isinstance(one.given, Exception):
         return {**said, "raised": f"{type(one.given).__name__}: {one.given}"}
     if one.kind in ("clock", "timer"):

@@ -10,10 +10,10 @@ import zlib
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import cloudpickle
 
@@ -323,14 +323,17 @@ class ArchivedInstance:
             back *= 2
         return [*found, self.first] if self.first < epoch else found
 
-    def processes(self, epoch: Epoch) -> list[dict[str, int]]:
-        """Which have run the epoch: of which start of the query, which task attempt, and how many were lost in it
-        before each."""
-        fences = sorted({Fence(name.fence) for name in self.epochs[epoch]})
-        return [
-            {"start": fence.generation, "attempt": fence.attempt - 1, "replacement": fence.replacement}
-            for fence in fences
-        ]
+    def processes(self, epoch: Epoch) -> list[dict[str, Any]]:
+        """Which have run an epoch that has been repeated: of which start of the query, which task attempt, how many
+        were lost in it before each, and where it was, if it has said so."""
+        episode = self.episode(epoch)
+        assert isinstance(episode, Episode)
+        found = []
+        for fence in sorted({Fence(name.fence) for name in self.epochs[epoch]}):
+            where = asdict(episode.ran_on[fence]) if fence in episode.ran_on else {}
+            said = {"start": fence.generation, "attempt": fence.attempt - 1, "replacement": fence.replacement}
+            found.append({**said, **where})
+        return found
 
     def version(self, epoch: Epoch) -> str:
         """Of the function, in an epoch that has been repeated."""

@@ -23,7 +23,7 @@ from clonos.protocol.engine.given_rows import GivenRows
 from clonos.protocol.engine.services import CausalServices, OutcomeCodec
 from clonos.protocol.engine.task_scheduler import CallPort, CallRequest, Ended
 from clonos.protocol.ids import NO_OUTPUT, OutputNumber, output_after
-from clonos.protocol.recovery.causal.determinant import CallNumber, Step
+from clonos.protocol.recovery.causal.determinant import CallNumber, Outcome, Step
 from clonos.storage.keyed_state import KeyedState
 from clonos.storage.timers import EVENT_TIME, PROCESSING_TIME, TimerQueue
 from clonos.values.key_codec import unpack
@@ -39,6 +39,7 @@ class Asked:
     what: str
     given: Any = None
     identity: Any = None  # by which another function's asking is the same: of a call, an effect, or a timer
+    took: int | None = None  # microseconds, of what was recorded with it
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +120,11 @@ class Watcher(ABC):
     def ended(self, call: TracedCall) -> None:
         """A call of the function has given its rows."""
 
-    def note(self, kind: str, what: str, given: Any = None, identity: Any = None) -> None:
+    def note(
+        self, kind: str, what: str, given: Any = None, identity: Any = None, took: int | None = None
+    ) -> None:
         if self.call is not None:
-            self.call.asked.append(Asked(kind, what, given, identity))
+            self.call.asked.append(Asked(kind, what, given, identity, took))
 
 
 class Tracer(Watcher):
@@ -268,6 +271,7 @@ class TracedServices(CausalServices):
     """Tells the tracer what is asked for."""
 
     tracer: Watcher
+    revealed: _Revealed
 
     def clock(self) -> int:
         reading = super().clock()
@@ -315,15 +319,29 @@ class TracedServices(CausalServices):
     def _noted(
         self, kind: str, what: str, run: Callable[[], Any], *, passes_on: bool = True, identity: Any = None
     ) -> Any:
+        self.revealed.took = None
         try:
             given = run()
         except Exception as error:
-            self.tracer.note(kind, what, error, identity)
+            self.tracer.note(kind, what, error, identity, self.revealed.took)
             if passes_on:
                 raise
             return None
-        self.tracer.note(kind, what, copy.deepcopy(given), identity)
+        self.tracer.note(kind, what, copy.deepcopy(given), identity, self.revealed.took)
         return given
+
+
+class _Revealed:
+    """A codec of outcomes; `took` is of the one that was revealed last."""
+
+    def __init__(self, outcomes: OutcomeCodec) -> None:
+        self.capture = outcomes.capture
+        self._outcomes = outcomes
+        self.took: int | None = None
+
+    def reveal(self, outcome: Outcome) -> Any:
+        self.took = outcome.took
+        return self._outcomes.reveal(outcome)
 
 
 class TracedRandom(random.Random):
@@ -368,9 +386,11 @@ def traced_services(tracer: Watcher, state: KeyedState, outcomes: OutcomeCodec) 
     """Those of an instance on which the tracer looks."""
     stream = TracedRandom()
     timers, event_timers = (TracedTimers(state, family) for family in (PROCESSING_TIME, EVENT_TIME))
+    revealed = _Revealed(outcomes)
     services = TracedServices(
-        state=state, timers=timers, event_timers=event_timers, random=stream, outcomes=outcomes
+        state=state, timers=timers, event_timers=event_timers, random=stream, outcomes=revealed
     )
+    services.revealed = revealed
     event_timers.event = True
     services.given_rows = GivenRows()
     services.input_sets = tracer.input_sets

@@ -323,7 +323,7 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
             timers=self.timers,
             event_timers=self.event_timers,
             random=random.Random(),
-            outcomes=Outcomes(),
+            outcomes=Outcomes(self.archivist.took),
         )
         outside = Outside(
             self._ask,

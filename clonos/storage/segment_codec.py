@@ -14,7 +14,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from clonos.errors import LogCorrupt, StateError
-from clonos.protocol.archive.archive_segment import ArchiveSegment, EpochEnded
+from clonos.protocol.archive.archive_segment import ArchiveSegment, EpochEnded, RanOn
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Epoch, LogOffset, Origin, OutputNumber
 from clonos.values import state_codec as values
@@ -48,6 +48,7 @@ def encode_segment(segment: ArchiveSegment) -> bytes:
             "blocks": len(segment.blocks),
             "bytes": len(body),
             **_lineage_said(segment.lineage),
+            **({} if segment.ran_on is None else {"ran_on": [segment.ran_on.host, segment.ran_on.pid]}),
         }
     )
     packed = pa.compress(body, codec=_CODEC, asbytes=True) if body else b""
@@ -83,6 +84,7 @@ def decode_segment(raw: bytes, where: str) -> ArchiveSegment:
             ended=None if ended is None else EpochEnded(LogOffset(ended[0]), OutputNumber(ended[1])),
             erased_at=said.get("erased_at"),
             lineage=_lineage_of(said),
+            ran_on=RanOn(*said["ran_on"]) if "ran_on" in said else None,
         )
     except (KeyError, TypeError, ValueError, struct.error, pa.ArrowException, OSError, StateError) as error:
         raise LogCorrupt(f"{where} cannot be read: {error}") from error

@@ -12,6 +12,7 @@ from clonos.archive.drawing import draw
 from clonos.archive.explain import RowId, as_json, columns, explain
 from clonos.archive.masking import Mask
 from clonos.archive.reading import ArchivedQuery
+from clonos.values.readable import span
 
 _SHOWN = 20
 """Records, keys and states of one call, in text; JSON has all."""
@@ -88,7 +89,8 @@ def _made(said: dict[str, Any]) -> Iterator[str]:
         yield f"    before {one['before']!r}"
         yield f"    after  {one['after']!r}"
     for one in said["asked"]:
-        yield f"  {one['kind']:<8} {one['what']}{_given(one)}"
+        took = f"  ({span(one['took_us'])})" if "took_us" in one else ""
+        yield f"  {one['kind']:<8} {one['what']}{_given(one)}{took}"
     for one in said["inputs"][:_SHOWN]:
         yield from _input(one)
     if (more := len(said["inputs"]) - _SHOWN) > 0:
@@ -103,9 +105,10 @@ def _fired(said: dict[str, Any]) -> str:
     return fired + (f", with the watermark at {said['watermark']}" if "watermark" in said else "")
 
 
-def _process(one: dict[str, int]) -> str:
+def _process(one: dict[str, Any]) -> str:
     lost = f", {one['replacement']} lost before it" if one["replacement"] else ""
-    return f"start {one['start']}, task {one['attempt']}{lost}"
+    where = f" on {one['host']}, process {one['pid']}" if "host" in one else ""
+    return f"start {one['start']}, task {one['attempt']}{where}{lost}"
 
 
 def _given(one: dict[str, Any]) -> str:

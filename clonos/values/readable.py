@@ -20,6 +20,14 @@ def moment(microseconds: int) -> str:
         return f"{microseconds} us"
 
 
+def span(microseconds: int) -> str:
+    """How long something took, with three digits."""
+    for unit, size in (("s", 1_000_000), ("ms", 1_000)):
+        if microseconds >= size:
+            return f"{microseconds / size:,.{max(0, 3 - len(str(microseconds // size)))}f} {unit}"
+    return f"{microseconds} us"
+
+
 def key_said(data: bytes) -> Any:
     """A key of the keyed state as it was before it became bytes; what is kept under a name has that behind it."""
     try:

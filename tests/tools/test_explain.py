@@ -22,7 +22,10 @@ SAID: dict[str, Any] = {
     "instance": 1,
     "epoch": 2,
     "row": {"card": "4711", "spent": 12.5},
-    "processes": [{"start": 1, "attempt": 7, "replacement": 0}, {"start": 1, "attempt": 7, "replacement": 1}],
+    "processes": [
+        {"start": 1, "attempt": 7, "replacement": 0},
+        {"start": 1, "attempt": 7, "replacement": 1, "host": "worker-7", "pid": 4242},
+    ],
     "version": "1",
     "made_by_a": "record",
     "keys": [["4711"]],
@@ -67,7 +70,7 @@ def test_text_says_all_of_it_each_row_below_what_is_made_of_it() -> None:
     assert list(lines(SAID)) == [
         "row 3-1-17  card='4711', spent=12.5",
         "  made by total[1], epoch 2, version 1",
-        "  ran as   start 1, task 7; start 1, task 7, 1 lost before it",
+        "  ran as   start 1, task 7; start 1, task 7 on worker-7, process 4242, 1 lost before it",
         "  called   for one record",
         "  key      '4711'",
         "  state    ['4711']",

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
 
-from clonos.protocol.archive.archive_segment import ArchiveSegment, EpochEnded
+from clonos.protocol.archive.archive_segment import ArchiveSegment, EpochEnded, RanOn
+from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Epoch, LogOffset, Origin
 from clonos.protocol.recovery.causal.causal_log import CausalLog
 from clonos.protocol.recovery.causal.determinant import Kind
@@ -48,6 +49,9 @@ class Episode:
     blocks: tuple[bytes, ...]
     written_at: int  # when its last segment was
     lineage: tuple[LineagePiece, ...] = ()  # that was recorded, as far as its log is this one
+    ran_on: Mapping[Fence, RanOn] = field(
+        default_factory=dict
+    )  # processes that have run it, as far as they say
 
     def since(self, offset: LogOffset) -> Episode:
         """What is left of it where the log has come to an offset, if it begins before."""
@@ -99,6 +103,7 @@ def put_together(segments: Sequence[ArchiveSegment]) -> Episode | Lacking:
         tuple(block for each in sorted(segments, key=_in_time) for block in each.blocks),
         last.written_at,
         tuple(_lineage(segments, last.epoch_start, data[:whole])),
+        {each.fence: each.ran_on for each in segments if each.ran_on is not None},
     )
 
 

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from clonos.errors import LogConflict
-from clonos.protocol.archive.archive_segment import ArchiveSegment, EpochEnded
+from clonos.protocol.archive.archive_segment import ArchiveSegment, EpochEnded, RanOn
 from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
 from clonos.protocol.ids import LOG_BEGIN, NO_EPOCH, Epoch, LogOffset, Origin
 from clonos.protocol.recovery.causal.causal_log import CausalLog, pieces_from
@@ -46,11 +46,13 @@ class SegmentCutter:
         code: str = "",
         intercept: bool = False,
         lineage: bool = False,
+        ran_on: RanOn | None = None,
     ) -> None:
         self._origin = origin
         self._program = program
         self._code = code
         self._intercept = intercept
+        self._ran_on = ran_on
         self._spool = spool
         self._lineage: deque[tuple[LogOffset, bytes]] | None = deque() if lineage else None
         self._epoch = NO_EPOCH
@@ -135,6 +137,7 @@ class SegmentCutter:
                     blocks=blocks,
                     ended=EpochEnded(content.log_offset, content.emitted) if is_end and is_last else None,
                     lineage=lineage if is_last else None,
+                    ran_on=self._ran_on,
                 )
             )
             self._number += 1

@@ -89,11 +89,13 @@ class Together:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A call that has ended. `result` returns what it has come to, or raises it."""
+    """A call that has ended. `result` returns what it has come to, or raises it; it was under way for `took`
+    microseconds."""
 
     number: CallNumber
     name: str
     result: Give
+    took: int
 
 
 class CallPort(Protocol):

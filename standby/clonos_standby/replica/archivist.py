@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import socket
 import tempfile
 import threading
 import time
@@ -19,7 +20,7 @@ from collections.abc import Iterator
 from typing import IO, Final
 
 from clonos.errors import ClonosError
-from clonos.protocol.archive.archive_segment import ArchiveSegment
+from clonos.protocol.archive.archive_segment import ArchiveSegment, RanOn
 from clonos.protocol.archive.retention import kept_behind
 from clonos.protocol.archive.segment_cutter import InputSpool, SegmentCutter
 from clonos.protocol.engine.given_rows import GivenRows
@@ -126,7 +127,13 @@ class Archivist:
         spool = _Spool(os.path.join(data, "archive"))
         self._records_lineage = lineage
         self._cutter = SegmentCutter(
-            origin, self._program, spool, code=code, intercept=intercept, lineage=lineage
+            origin,
+            self._program,
+            spool,
+            code=code,
+            intercept=intercept,
+            lineage=lineage,
+            ran_on=RanOn(socket.gethostname(), os.getpid()),
         )
         self._pending = os.path.join(data, "archive", f"{origin.node}-{origin.instance}")
         self._due: deque[ArchiveSegment] = deque()

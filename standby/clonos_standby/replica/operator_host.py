@@ -448,7 +448,7 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
             timers=TimerQueue(self._state, PROCESSING_TIME),
             event_timers=TimerQueue(self._state, EVENT_TIME),
             random=random.Random(),
-            outcomes=Outcomes(),
+            outcomes=Outcomes(is_timed=self._archivist is not None),
         )
         services.counts.state = self._state.changes
         intercept, fence = self._query.settings.intercept, self._session.request.fence
