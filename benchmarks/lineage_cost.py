@@ -35,6 +35,7 @@ from replica_overhead import (
 )
 
 from clonos.operators.process import ProcessOperator
+from clonos.protocol.ids import LOG_BEGIN
 from clonos_standby.cluster.spec import NodeSpec, Route, RouteKind
 from clonos_standby.replica.operator_host import OperatorHost
 
@@ -71,7 +72,7 @@ def archive(host: OperatorHost) -> None:
     """What has come since."""
     archivist = host._archivist
     assert archivist is not None
-    archivist.cut(host.session.request, host.live.snapshot(), is_end=False)
+    archivist.cut(host.session.request, host.live.snapshot(), own_from=LOG_BEGIN, is_end=False)
     archivist.write_due()
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any, Final
 
+from clonos.protocol.archive.episode import Share
 from clonos.values.readable import span
 
 _LINE: Final = 17  # pixels
@@ -118,9 +119,9 @@ def _box(said: dict[str, Any]) -> _Box:
     if "lacking" in said:
         lines += [("lacking", part) for part in _wrapped(said["lacking"])]
         return _Box(lines, [])
-    lost = sum(1 for one in said["processes"][1:])
-    if lost:
-        lines.append(("place", f"{lost + 1} processes ran it, one after the other"))
+    again = sum(one["did"] == Share.REPEATED for one in said["processes"])
+    if again:
+        lines.append(("place", f"repeated by {again} process{'es' if again > 1 else ''} behind a failure"))
     lines += [("key", _short(f"key {', '.join(map(repr, key))}")) for key in said["keys"][:3] if key]
     for one in said["state"][:3]:
         lines += [

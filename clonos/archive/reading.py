@@ -10,7 +10,7 @@ import zlib
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
@@ -40,6 +40,7 @@ from clonos.protocol.ids import (
     epoch_before,
 )
 from clonos.protocol.line.snapshot_name import SnapshotName
+from clonos.protocol.recovery.causal.determinant import Step
 from clonos.protocol.recovery.causal.determinant_codec import decode_steps
 from clonos.protocol.topology import Node, NodeKind, Topology
 from clonos.spark.checkpoint import Checkpoint, checkpoint_at
@@ -323,16 +324,19 @@ class ArchivedInstance:
             back *= 2
         return [*found, self.first] if self.first < epoch else found
 
-    def processes(self, epoch: Epoch) -> list[dict[str, Any]]:
-        """Which have run an epoch that has been repeated: of which start of the query, which task attempt, how many
-        were lost in it before each, and where it was, if it has said so."""
+    def processes(self, epoch: Epoch, step: Step) -> list[dict[str, Any]]:
+        """Which have left a step of an epoch that has been repeated: what each did of it, of which start of the query
+        and which task attempt it was, how many were lost in that before it, and where it was, if it has said so."""
         episode = self.episode(epoch)
         assert isinstance(episode, Episode)
         found = []
-        for fence in sorted({Fence(name.fence) for name in self.epochs[epoch]}):
-            where = asdict(episode.ran_on[fence]) if fence in episode.ran_on else {}
+        for part in sorted(episode.parts, key=lambda part: part.fence):
+            if (share := part.share(step)) is None:
+                continue
+            fence, where = Fence(part.fence), part.ran_on
             said = {"start": fence.generation, "attempt": fence.attempt - 1, "replacement": fence.replacement}
-            found.append({**said, **where})
+            at = {} if where is None else {"host": where.host, "pid": where.pid}
+            found.append({"did": share.value, **said, **at})
         return found
 
     def version(self, epoch: Epoch) -> str:

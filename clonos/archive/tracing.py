@@ -40,6 +40,7 @@ class Asked:
     given: Any = None
     identity: Any = None  # by which another function's asking is the same: of a call, an effect, or a timer
     took: int | None = None  # microseconds, of what was recorded with it
+    is_under_way: bool = False  # a call that has been begun: its answer is asked for later
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +124,11 @@ class Watcher(ABC):
     def note(
         self, kind: str, what: str, given: Any = None, identity: Any = None, took: int | None = None
     ) -> None:
+        self.asked(Asked(kind, what, given, identity, took))
+
+    def asked(self, asked: Asked) -> None:
         if self.call is not None:
-            self.call.asked.append(Asked(kind, what, given, identity, took))
+            self.call.asked.append(asked)
 
 
 class Tracer(Watcher):
@@ -293,9 +297,8 @@ class TracedServices(CausalServices):
 
     def begin_call(self, calls: CallPort, asked: CallRequest) -> CallNumber:
         number = super().begin_call(calls, asked)
-        self.tracer.note(
-            "call", f"{said(asked.fn, asked.args, asked.kwargs)} is under way as number {number}"
-        )
+        what = f"{said(asked.fn, asked.args, asked.kwargs)} is under way as number {number}"
+        self.tracer.asked(Asked("call", what, is_under_way=True))
         return number
 
     def next_answer(self, wait: Callable[[], Ended]) -> tuple[CallNumber, Callable[[], Any]]:

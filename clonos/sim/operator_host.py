@@ -32,6 +32,7 @@ from clonos.protocol.line.snapshot_name import Since, SnapshotName
 from clonos.protocol.line.unrecorded_commit import UnrecordedCommit
 from clonos.protocol.ports import Bundle, InstancePorts
 from clonos.protocol.recovery.causal.causal_log import Segment
+from clonos.protocol.recovery.causal.longest_prefix import RecoveryState
 from clonos.protocol.recovery.causal.own_log import Writer
 from clonos.protocol.recovery.causal.retrieval import OpenedLog, Recovered
 from clonos.protocol.recovery.marker import Round
@@ -363,7 +364,8 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
             recording=self._repeats,
             marks_checkpoints=choice.marks_checkpoints,
         )
-        return Instance(config, operator, services, ports, self.archivist.lineage_recorder(services))
+        lineage = self.archivist.lineage_recorder(services, lambda: self.live.state is RecoveryState.LIVE)
+        return Instance(config, operator, services, ports, lineage)
 
     def _programs(self, outside: Outside, uses: Uses) -> Programs:
         node, deployment = self._node, self._world.deployment
@@ -535,7 +537,7 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
             dict(self.consumed),
         )
         self._world.checks.snapshots(self, snapshot)
-        self.archivist.cut(self.hello, snapshot)
+        self.archivist.cut(self.hello, snapshot, self.session.incarnation.own_from)
         return snapshot
 
     def kept_records(self, records: Bundle) -> bytes:

@@ -194,6 +194,11 @@ class Archive:
 
     # programs
 
+    @property
+    def is_begun(self) -> bool:
+        """Whether an operator has ever left anything."""
+        return bool(self._folder.sizes(_PROGRAMS))
+
     def has_program(self, digest: str) -> bool:
         return f"{digest}{_SUFFIX}" in self._folder.stored_alike(_PROGRAMS)
 

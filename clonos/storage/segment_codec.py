@@ -48,7 +48,7 @@ def encode_segment(segment: ArchiveSegment) -> bytes:
             "blocks": len(segment.blocks),
             "bytes": len(body),
             **_lineage_said(segment.lineage),
-            **({} if segment.ran_on is None else {"ran_on": [segment.ran_on.host, segment.ran_on.pid]}),
+            **_process_said(segment.ran_on),
         }
     )
     packed = pa.compress(body, codec=_CODEC, asbytes=True) if body else b""
@@ -84,7 +84,7 @@ def decode_segment(raw: bytes, where: str) -> ArchiveSegment:
             ended=None if ended is None else EpochEnded(LogOffset(ended[0]), OutputNumber(ended[1])),
             erased_at=said.get("erased_at"),
             lineage=_lineage_of(said),
-            ran_on=RanOn(*said["ran_on"]) if "ran_on" in said else None,
+            ran_on=_process_of(said),
         )
     except (KeyError, TypeError, ValueError, struct.error, pa.ArrowException, OSError, StateError) as error:
         raise LogCorrupt(f"{where} cannot be read: {error}") from error
@@ -106,6 +106,18 @@ def _lineage_of(said: dict[str, Any]) -> bytes | None:
     if len(unpacked) != size:
         raise ValueError(f"a lineage of {size} bytes has {len(unpacked)}")
     return unpacked
+
+
+def _process_said(ran_on: RanOn | None) -> dict[str, Any]:
+    """Nothing where it is not known, as in segments of older versions."""
+    return {} if ran_on is None else {"ran_on": [ran_on.host, ran_on.pid, ran_on.since]}
+
+
+def _process_of(said: dict[str, Any]) -> RanOn | None:
+    if "ran_on" not in said:
+        return None
+    host, pid, since = said["ran_on"]
+    return RanOn(host, pid, LogOffset(since))
 
 
 def _blocks(body: bytes, count: int) -> tuple[bytes, ...]:

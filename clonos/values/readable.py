@@ -21,11 +21,13 @@ def moment(microseconds: int) -> str:
 
 
 def span(microseconds: int) -> str:
-    """How long something took, with three digits."""
-    for unit, size in (("s", 1_000_000), ("ms", 1_000)):
-        if microseconds >= size:
-            return f"{microseconds / size:,.{max(0, 3 - len(str(microseconds // size)))}f} {unit}"
-    return f"{microseconds} us"
+    """How long something took, with three digits; of seconds all."""
+    for unit, size in (("us", 1), ("ms", 1_000)):
+        rounded = float(f"{microseconds / size:.3g}")
+        if rounded < 1000:
+            return f"{rounded:g} {unit}"
+    seconds = microseconds / 1_000_000
+    return f"{seconds:.3g} s" if seconds < 999.5 else f"{seconds:,.0f} s"
 
 
 def key_said(data: bytes) -> Any:

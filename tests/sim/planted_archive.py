@@ -18,6 +18,7 @@ from clonos.protocol.recovery.causal.determinant import Kind, Outcome, Step
 from clonos.protocol.recovery.causal.recorder import Perform
 from clonos.protocol.recovery.causal.replayer import StepReplayer
 from clonos.protocol.roles.attach_request import AttachRequest
+from clonos.protocol.roles.incarnation import Incarnation
 from clonos.sim.archive import Archivist
 
 Patch = pytest.MonkeyPatch
@@ -103,6 +104,11 @@ def how_long_a_call_took_is_measured_again(patch: Patch) -> None:
     patch.setattr(StepReplayer, "_outcome_of_call", again)
 
 
+def what_was_repeated_counts_as_run(patch: Patch) -> None:
+    """The process that takes another's place is said to have done what that did."""
+    patch.setattr(Incarnation, "own_from", LOG_BEGIN)
+
+
 ARCHIVES = {"archives": True}
 
 ARCHIVE: dict[str, Planted] = {
@@ -115,5 +121,6 @@ ARCHIVE: dict[str, Planted] = {
         (only_the_last_segment_of_a_checkpoint_is_written, {}),
         (lineage_of_steps_that_are_repeated_is_not_noted, {}),
         (how_long_a_call_took_is_measured_again, {"calls": True}),
+        (what_was_repeated_counts_as_run, {}),
     )
 }

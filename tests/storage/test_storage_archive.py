@@ -23,7 +23,7 @@ from clonos.storage.segment_codec import decode_segment, encode_segment
 GOLDEN = Path(__file__).parent.parent / "golden" / "archive_segment_v1.bin"
 WITH_LINEAGE = GOLDEN.with_name("archive_segment_v1_lineage.bin")
 WITH_PROCESS = GOLDEN.with_name("archive_segment_v1_ran_on.bin")
-RAN_ON = RanOn("worker-7", 4711)
+RAN_ON = RanOn("worker-7", 4711, LogOffset(1240))
 LINEAGE = GOLDEN.with_name("core_step_lineage_v1.bin")
 ORIGIN = Origin.of(2, 1)
 SEGMENT = ArchiveSegment(

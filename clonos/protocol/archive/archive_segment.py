@@ -16,10 +16,11 @@ from clonos.protocol.ids import Epoch, LogOffset, Origin, OutputNumber, log_afte
 
 @dataclass(frozen=True, slots=True)
 class RanOn:
-    """Where a process of the instance was."""
+    """Where a process of the instance was. What is in the log before the offset `since`, it has repeated."""
 
     host: str
     pid: int
+    since: LogOffset
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,13 +46,11 @@ class SegmentCutter:
         code: str = "",
         intercept: bool = False,
         lineage: bool = False,
-        ran_on: RanOn | None = None,
     ) -> None:
         self._origin = origin
         self._program = program
         self._code = code
         self._intercept = intercept
-        self._ran_on = ran_on
         self._spool = spool
         self._lineage: deque[tuple[LogOffset, bytes]] | None = deque() if lineage else None
         self._epoch = NO_EPOCH
@@ -106,8 +104,10 @@ class SegmentCutter:
         *,
         written_at: int,
         is_end: bool,
+        ran_on: RanOn | None = None,
     ) -> list[ArchiveSegment]:
-        """A checkpoint has been begun with `content`. The last one says that the epoch ended, if it did."""
+        """A checkpoint has been begun with `content` by the process `ran_on`. The last one says that the epoch ended,
+        if it did."""
         if request.epoch != self._epoch:
             self._spool.clear()
         log = self._log.prefix(self._log_upto)[: content.log_offset - self._log_upto]
@@ -137,7 +137,7 @@ class SegmentCutter:
                     blocks=blocks,
                     ended=EpochEnded(content.log_offset, content.emitted) if is_end and is_last else None,
                     lineage=lineage if is_last else None,
-                    ran_on=self._ran_on,
+                    ran_on=ran_on,
                 )
             )
             self._number += 1

@@ -130,6 +130,11 @@ class Incarnation(Generic[S]):
         return log_after(self.live.log_offset, self.live.recorded)
 
     @property
+    def own_from(self) -> LogOffset:
+        """Steps behind this log offset ran here for the first time; those before it were repeated, if they ran here."""
+        return self._since
+
+    @property
     def where(self) -> Where:
         return Where(self._name, self.origin.instance, self.request.epoch)
 

@@ -548,8 +548,8 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
         self._snapshot_began = time.monotonic()
         meta = metadata.encode(content, acked_input=covered)
         if self._archivist is not None:
-            request = self._session.request
-            self._archivist.cut(request, content, is_end=name.final)
+            request, own_from = self._session.request, self._session.incarnation.own_from
+            self._archivist.cut(request, content, own_from=own_from, is_end=name.final)
             processed = self.live.processed
             self._archivist.keep_state(name, self._state, meta, content.log_offset, processed)
         return self._snapshots.begin(
