@@ -1,8 +1,10 @@
-"""How long calls and effects took is part of what is explained, whichever process has carried them out."""
+"""How long calls and effects took, and which process has carried them out, is part of what is explained."""
 
 from __future__ import annotations
 
 import json
+import os
+import socket
 import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -21,7 +23,7 @@ AT_LEAST_S = 0.05
 
 def slow(n: int) -> str:
     time.sleep(AT_LEAST_S)
-    return f"answer {n}"
+    return f"answer {n} of {os.getpid()}"
 
 
 def fails(n: int) -> str:
@@ -68,6 +70,9 @@ def test_it_is_explained_how_long_each_took(
         )  # of the call, whose answers come as they come
         assert [one["kind"] for one in timed] == kinds * records
         assert all(one["took_us"] >= AT_LEAST_S * 1e6 for one in timed), timed
+        who = {process["did"]: f" of {process['pid']}" for process in said["processes"]}
+        assert who and all((pid in row["said"]) == (did == "ran") for did, pid in who.items()), (who, row)
+        assert {one["host"] for one in said["processes"]} == {socket.gethostname()}
         assert cli.main(["explain", str(place.checkpoint), row["clonos_id"]]) == 0
         text = capsys.readouterr().out
         assert sum(line.endswith((" ms)", " s)")) for line in text.splitlines()) == len(timed), text

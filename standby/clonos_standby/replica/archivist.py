@@ -131,8 +131,7 @@ class Archivist:
             origin, self._program, spool, code=code, intercept=intercept, lineage=lineage
         )
         self._host = socket.gethostname()
-        self._clock = SettledClock(keep)
-        self._reads_clock()
+        self._clock = SettledClock(keep, *_clocks())
         self._pending = os.path.join(data, "archive", f"{origin.node}-{origin.instance}")
         self._due: deque[ArchiveSegment] = deque()
         self._archive: Archive | None = None
@@ -251,18 +250,20 @@ class Archivist:
 
     def _forget(self, store: SnapshotStore) -> None:
         segments = self._opened(store.fence).segments(self._origin)
-        now = self._reads_clock()
+        stored = segments.stored()
+        now = self._clock.reads(*_clocks(), (each.written_at for each in stored))
         horizon = None if now is None else now - int(self._keep * 1_000_000)
         states = [name.epoch for name in store.manifests() if name.final]
-        behind = kept_behind(segments.stored(), states, horizon, self._most)
+        behind = kept_behind(stored, states, horizon, self._most)
         if behind == NO_EPOCH:
             return
         segments.drop_upto(behind)
         store.forget(before_epoch=behind)
 
-    def _reads_clock(self) -> int | None:
-        """By which it is known what is old."""
-        return self._clock.reads(time.time_ns() // 1000, time.monotonic())
-
     def _not_kept(self, error: ClonosError) -> None:
         log("archive_state", f"a state for the archive could not be stored; the next one will do: {error}")
+
+
+def _clocks() -> tuple[int, float]:
+    """This host's, in microseconds since 1970, and the steady one, in seconds."""
+    return time.time_ns() // 1000, time.monotonic()
