@@ -102,7 +102,9 @@ def marker_is_sent_when_the_checkpoint_is_complete(patch: Patch) -> None:
             self._begun = yield from self._fix_state(decision.round)
             return
         if isinstance(decision, CompleteCheckpoint) and self._begun is not None:
-            yield from self._ports.send_marker(self._begun.covers.round)
+            yield from self._ports.send(
+                [self._ports.marker_frame(self._begun.covers.round, self.live.emitted_output)]
+            )
         yield from real(self, decision)
 
     patch.setattr(OperatorSession, "_checkpoint", checkpoint)
