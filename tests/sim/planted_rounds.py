@@ -117,7 +117,7 @@ def those_that_store_first_hold_nothing_behind_a_marker(patch: Patch) -> None:
     patch.setattr(Alignment, "_records", records)
 
 
-LATE = {Fault.REPLICA_CRASH: 0.02, Fault.LINK_BREAK: 0.05}
+LATE = {Fault.REPLICA_CRASH: 0.02, Fault.QUERY_RESTART: 0.01}
 
 induced, rounds = planted_in(mixed_with_induced), planted_in(mixed_with_rounds)
 
@@ -127,7 +127,7 @@ ROUNDS: dict[str, Planted] = {
         induced(kept_checkpoints_of_one_that_stores_first_do_not_count),
         induced(vectors_begin_anew_where_a_process_is_replaced),
         rounds(marker_overtakes_what_waits_to_be_stored),
-        rounds(marker_is_sent_again_behind_all_rows, rates=LATE),
+        rounds(marker_is_sent_again_behind_all_rows, first=1078, rates=LATE),
         rounds(checkpoint_of_a_round_is_not_kept_where_others_follow, rates={**CRASHES, **RESTARTS}),
         rounds(what_has_been_sent_is_forgotten_when_a_round_is_complete, rates={**CRASHES, **RESTARTS}),
         rounds(sink_of_rounds_shows_at_once_beside_one_that_does),
