@@ -6,6 +6,7 @@ import pytest
 
 from clonos.protocol.ids import NodeId, Origin
 from clonos.protocol.recovery.choice import PolicyChoice
+from clonos.protocol.recovery.coordinated.alignment import Alignment
 from clonos.protocol.recovery.recoveries import Recoveries
 from clonos.protocol.recovery.recovery_kind import RecoveryKind
 from clonos.protocol.topology import Node, NodeKind, Topology
@@ -65,17 +66,21 @@ def test_what_is_behind_an_operator_that_begins_epochs_again_does_so_too(default
     assert found.line_kind.logs_messages
 
 
-@pytest.mark.parametrize("default", [EAGER, COORDINATED])
+@pytest.mark.parametrize("default", [EAGER, COORDINATED, RecoveryKind.UNALIGNED])
 def test_what_is_behind_an_operator_of_rounds_takes_part_in_them(default: RecoveryKind) -> None:
-    """3 alone has coordinated checkpoints. The sink 7, before which nothing goes back, shows rows at once."""
-    own = {3: COORDINATED} if default is EAGER else {2: EAGER, 4: EAGER, 5: EAGER}
+    """3 alone has coordinated checkpoints. The sink 7, before which nothing goes back, shows rows at once. 5 aligns
+    also where 3 does not."""
+    rounds = COORDINATED if default is EAGER else default
+    own = {3: rounds} if default is EAGER else {2: EAGER, 4: EAGER, 5: EAGER}
     found = Recoveries.of(DIAMOND, default, {NodeId(number): kind for number, kind in own.items()})
-    expected = {2: EAGER, 3: COORDINATED, 4: EAGER, 5: EAGER, 6: COORDINATED, 7: EAGER}
+    expected = {2: EAGER, 3: rounds, 4: EAGER, 5: EAGER, 6: rounds, 7: EAGER}
     assert {int(number): kind for number, kind in found.by_node.items()} == expected
     assert found.in_rounds == {3, 5, 6}
     assert found.goes_back == {5}, "3 and 6 take no checkpoints alone"
     assert found.holds(NodeId(6)) and not found.holds(NodeId(7)) and not found.replace
     assert found.keeping == {2, 4, 5, 7}
+    policy = PolicyChoice.of(DIAMOND, found, NodeId(5)).policy(0)
+    assert isinstance(policy, Alignment) and policy.kind is EAGER and policy.goes_back
     senders = {number: PolicyChoice.of(DIAMOND, found, NodeId(number)).senders for number in (3, 5, 6)}
     channels = {number: Origin.of(number, 0).channel for number in (3, 5)}
     assert senders == {3: set(), 5: {channels[3]}, 6: {channels[5]}}, "no marker comes from a firewall"

@@ -67,15 +67,15 @@ class Recoveries:
             own.get(NodeId(node.number), default) for node in topology.nodes if node.kind is NodeKind.OPERATOR
         }
 
+        some_repeat = any(each.repeats for each in of_operators)
+
         def kind(node: Node) -> RecoveryKind:
             if begins_epochs_again(NodeId(node.number)):
                 return RecoveryKind.BATCH
             if node.kind is NodeKind.OPERATOR or not own:
                 return own.get(NodeId(node.number), default)
-            if any(each.repeats for each in of_operators):
-                return (
-                    RecoveryKind.CAUSAL
-                )  # what is visible depends on determinants, which a sink keeps beside it
+            if some_repeat:  # what is visible depends on determinants, which a sink keeps beside it
+                return RecoveryKind.CAUSAL
             if in_rounds(NodeId(node.number)):
                 return next(each for each in of_operators if each.has_rounds)
             if goes_back(NodeId(node.number)):

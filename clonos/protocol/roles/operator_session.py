@@ -125,9 +125,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         self._mark_interval = snapshot_limits.interval
         self._mark_due = 0.0  # by the steady clock
         self._acked_input = 0
-        self._covered: int | None = (
-            None  # the last bundle that is in the state as a whole, while one is taken
-        )
+        self._covered: int | None = None  # while one is taken or held: the last bundle before it
         self._input = PendingInput()
         self._storing: _Storing | None = None
         self._begun: _Begun[PendingT] | None = None  # a checkpoint that its channels' states still lack
