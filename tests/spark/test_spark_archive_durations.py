@@ -62,9 +62,12 @@ def test_it_is_explained_how_long_each_took(
     for row in place.rows():
         assert cli.main(["explain", str(place.checkpoint), row["clonos_id"], "--json"]) == 0
         said = json.loads(capsys.readouterr().out)
-        took = {one["kind"]: one["took_us"] for one in said["asked"] if "took_us" in one}
-        assert [one["kind"] for one in said["asked"] if "took_us" in one] == kinds
-        assert all(each >= AT_LEAST_S * 1e6 for each in took.values()), said["asked"]
+        timed = [one for one in said["asked"] if "took_us" in one]
+        records = (
+            1 if function is waits else len(said["inputs"])
+        )  # of the call, whose answers come as they come
+        assert [one["kind"] for one in timed] == kinds * records
+        assert all(one["took_us"] >= AT_LEAST_S * 1e6 for one in timed), timed
         assert cli.main(["explain", str(place.checkpoint), row["clonos_id"]]) == 0
         text = capsys.readouterr().out
-        assert sum(line.endswith((" ms)", " s)")) for line in text.splitlines()) == len(kinds), text
+        assert sum(line.endswith((" ms)", " s)")) for line in text.splitlines()) == len(timed), text
