@@ -20,7 +20,7 @@ Patch = pytest.MonkeyPatch
 
 
 def vectors_begin_anew_behind_a_failure(patch: Patch) -> None:
-    patch.setattr(ForcedCheckpoints, "resume", lambda self, kept: None)
+    patch.setattr(ForcedCheckpoints, "resume", lambda self, kept, generation: None)
 
 
 def checkpoint_has_the_vector_of_before_it(patch: Patch) -> None:
