@@ -23,6 +23,7 @@ from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import LOG_BEGIN, NO_OUTPUT, Epoch, LogOffset, Origin, OutputNumber, epoch_before
 from clonos.protocol.ingestion import UNKNOWN, Ingested, PendingInput
+from clonos.protocol.line import snapshot_name
 from clonos.protocol.ports import Encoded
 from clonos.protocol.recovery.coordinated.last_marker import LastMarker
 from clonos.protocol.recovery.marker import Round
@@ -424,6 +425,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         name = self.incarnation.name_snapshot(final=True)
         ports.fold_log()
         content = self._with_truncation(self.incarnation.epoch_end())
+        content.kept_of_policy = self._policy.take_checkpoint(counts=False)
         pending = ports.begin_snapshot(name, content, covered=self.incarnation.bundles.upto)
         self._schedule.begin(ports.steady_clock(), ports.work())
         yield from ports.at(Moment.LAST_SNAPSHOT_BEGUN)
@@ -508,13 +510,14 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         if round is not None and self._policy.kind.sends_late:
             self._send_marker_when_stored(round)
         is_marked = self._is_mark_due(round, is_forced=is_forced)
-        name = self.incarnation.name_snapshot(final=False, marked=is_marked)
+        only_rounds = self._policy.in_rounds and self._policy.goes_back
+        name = self.incarnation.name_snapshot(final=False, marked=is_marked, unmarked=only_rounds)
         number = round if self._policy.in_rounds else Round(name.sequence)
         bundles = self.incarnation.bundles.upto if self._covered is None else self._covered
         covers = _Storing(min(self._acked_input, bundles), self._log_offset, number, self._frames_made)
         ports.fold_log()
         content = self._with_truncation(self.live.snapshot())
-        content.kept_of_policy = self._policy.take_checkpoint(counts=is_marked)
+        content.kept_of_policy = self._policy.take_checkpoint(counts=snapshot_name.is_marked(name.sequence))
         pending = ports.begin_snapshot(name, content, covered=bundles)
         self._schedule.begin(ports.steady_clock(), ports.work())
         return _Begun(pending, content, bundles, covers, [])

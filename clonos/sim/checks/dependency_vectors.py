@@ -45,7 +45,7 @@ class DependencyVectors:
             host.checkpoints[origin] = max(number, host.checkpoints.get(origin, 0))
 
     def takes_snapshot(self, host: OperatorHost, snapshot: Snapshot) -> None:
-        if is_marked(snapshot.name.sequence):
+        if is_marked(snapshot.name.sequence) and not snapshot.name.final:
             host.checkpoints = {**host.checkpoints, host.origin: host.checkpoints[host.origin] + 1}
         snapshot.checkpoints = dict(host.checkpoints)
 
