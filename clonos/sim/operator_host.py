@@ -497,13 +497,12 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
 
     # ------------------------------------------------------- rounds of checkpoints
 
-    def send_marker(self, round: Round) -> Steps:
-        yield from self._replica.pause("sends a marker")
+    def marker_frame(self, round: Round, emitted_output: OutputNumber) -> OutputFrame:
         readers = self._world.plan.dataflow.topology.downstream(self._node.number)
         marks = tuple((to, RoundMark(round)) for to in range(sum(reader.parallelism for reader in readers)))
-        acked, emitted = self.session.acked_input, self.live.emitted_output
-        output = Output(acked, emitted, self.live.log_offset, b"", 0, NO_OUTPUT, NO_OUTPUT)
-        self._replica.send(OutputFrame(output, (), marks))
+        acked = self.session.acked_input
+        output = Output(acked, emitted_output, self.live.log_offset, b"", 0, NO_OUTPUT, NO_OUTPUT)
+        return OutputFrame(output, (), marks)
 
     def round_stored(self, stored: StoredRound) -> None:
         self._replica.round_stored(stored)

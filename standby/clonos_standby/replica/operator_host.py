@@ -520,13 +520,10 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
 
     # ------------------------------------------------------- rounds of checkpoints
 
-    def send_marker(self, round: Round) -> Steps:
+    def marker_frame(self, round: Round, emitted_output: OutputNumber) -> Packed:
         session, live = self._session, self.live
         markers = self._writer.markers(session.request.epoch, round, self._destinations)
-        self._connection.send(
-            pack_output(session.acked_input, live.emitted_output, live.log_offset, rows=0, blocks=markers)
-        )
-        yield from ()
+        return pack_output(session.acked_input, emitted_output, live.log_offset, rows=0, blocks=markers)
 
     def round_stored(self, stored: StoredRound) -> None:
         self.stored_round = stored
