@@ -114,6 +114,7 @@ class Incarnation(Generic[S]):
         self.kept_of_policy = b""  # of what it began with, if that is inside the epoch
         self.unkept: Mapping[int, OutputNumber] = {}  # likewise
         self._since = LOG_BEGIN  # the log offset from which on this incarnation goes its own way
+        self._own_from = LOG_BEGIN
 
     @property
     def is_there(self) -> bool:
@@ -131,8 +132,9 @@ class Incarnation(Generic[S]):
 
     @property
     def own_from(self) -> LogOffset:
-        """Steps behind this log offset ran here for the first time; those before it were repeated, if they ran here."""
-        return self._since
+        """Steps behind this log offset ran here for the first time; those before it were repeated, if they ran here. A
+        standby that takes over may repeat more than the conduit knows."""
+        return self._own_from
 
     @property
     def where(self) -> Where:
@@ -147,6 +149,8 @@ class Incarnation(Generic[S]):
             self._claim()
             self._check_newest()
             self._ports.goes_on()
+            if self.live.following:
+                self._own_from = self.recovered_end
             self._lead(self.recovered_end if self.live.following else self._since)
         self._has_read_log()
 
@@ -170,6 +174,7 @@ class Incarnation(Generic[S]):
         self.request = request
         self._claim()
         known = max(self.live.followed, request.recovered)
+        self._own_from = max(known, self.recovered_end)
         self._lead(known)
         self._ports.promoted(known)
 
@@ -332,6 +337,7 @@ class Incarnation(Generic[S]):
             output_number_floor=self._output_number_floor,
         )
         if not request.standby:
+            self._own_from = self.recovered_end
             self._lead(self.recovered_end)
             begins = snapshot.log_offset if snapshot is not None else LOG_BEGIN
             if opened.whole_since is None or opened.whole_since > begins:
