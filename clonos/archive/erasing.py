@@ -16,6 +16,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from clonos.archive.desk import Desk
+from clonos.archive.erasing_gaps import gaps_of, is_erased
 from clonos.archive.given_key import Key, key_given
 from clonos.archive.reading import ArchivedInstance, ArchivedQuery, desk_for
 from clonos.archive.record_keys import RecordKeys
@@ -104,9 +105,10 @@ class KeyEraser:
         self._query = query
         self._operator = operator
         self._wanted = wanted
-        self._owners = [each for each in query.instances(operator) if each.segments]
-        query.check_archive(self._owners)
-        self._all = [each for each in query.instances() if each.segments]
+        self._owners = query.instances(operator)
+        self._all = query.instances()
+        if not any(each.state_names for each in self._all):
+            query.check_archive(self._all)
         self._record_keys: dict[str, RecordKeys] = {}  # by program
 
     @cached_property
@@ -122,7 +124,12 @@ class KeyEraser:
         marked: set[Epoch] = set()
         waits: set[Epoch] = set()
         for instance in self._owners:
+            if isinstance(instance.cleaned_upto, Lacking):
+                found.unknown[f"states of {instance}"] = instance.cleaned_upto.why
+                found.instances.add(instance.origin)
+            gaps = self._gaps_in(instance, found)
             has, waited = self._marked_in(instance, found)
+            has |= gaps
             if self._look_at_states(instance, found, has_had=bool(has)) or has:
                 found.instances.add(instance.origin)
             marked |= has
@@ -138,6 +145,13 @@ class KeyEraser:
                 self._look_for_damage(instance, found)
         return found
 
+    def _gaps_in(self, instance: ArchivedInstance, found: Erasure) -> frozenset[Epoch]:
+        """Of which epochs an instance of the operator has nothing, so that the key may be in what others have."""
+        gaps = gaps_of(instance, self._all)
+        for each in gaps.missing:
+            found.unknown[f"{each}, which {instance} does not have"] = each.why
+        return gaps.epochs
+
     def _marked_in(self, instance: ArchivedInstance, found: Erasure) -> tuple[set[Epoch], set[Epoch]]:
         """In which epochs the function was called for the key, or a record of it came, or may have; and at which
         epochs' ends records waited for the next one."""
@@ -146,7 +160,7 @@ class KeyEraser:
         known: set[Epoch] = set()
         waits: set[Epoch] = set()
         why = "it cannot be repeated"
-        for each, desk in repeated_throughout(instance, max(instance.epochs), watcher):
+        for each, desk in _repeated(instance, watcher):
             was_called = watcher.was_called()  # of one that could not be repeated it says nothing
             if isinstance(each, Lacking):
                 why = each.why
@@ -163,10 +177,11 @@ class KeyEraser:
                 continue
             episode = instance.episode(epoch)
             lacking = episode if isinstance(episode, Lacking) else Lacking(why)
-            if lacking.is_erased and len(instance.epochs[epoch]) == 1:
+            if is_erased(instance, epoch):
                 continue
             marked.add(epoch)
-            is_known = lacking.is_open or lacking.is_erased or instance.is_cut_off(epoch)
+            cut_off = instance.cut_off(epoch)
+            is_known = lacking.is_open or lacking.is_erased or (cut_off is not None and cut_off.is_erased)
             if epoch >= instance.first and not is_known:  # what is from before that was never to be repeated
                 found.unknown[f"epoch {epoch} of {instance}"] = lacking.why
         return marked, waits
@@ -243,7 +258,7 @@ class KeyEraser:
                     instance.epochs,
                     self._states_found(instance, found),
                     found.epochs,
-                    (instance.last_ended or NO_EPOCH) if instance.origin in found.instances else None,
+                    _last_ended(instance) if instance.origin in found.instances else None,
                 )
                 for instance in self._all
             ),
@@ -272,10 +287,25 @@ class KeyEraser:
         return hashlib.scrypt(pack(self.key), salt=salt, n=1 << 14, r=8, p=1, dklen=32)
 
 
+def _last_ended(instance: ArchivedInstance) -> Epoch:
+    return NO_EPOCH if instance.last_ended is None else instance.last_ended
+
+
 def _waits(instance: ArchivedInstance) -> set[Epoch]:
     """At which epochs' ends records waited for the next one, as far as that can be known."""
-    repeated = repeated_throughout(instance, max(instance.epochs))
-    return {each.epoch for each, desk in repeated if isinstance(each, Episode) and desk.keeps_records_waiting}
+    return {
+        each.epoch
+        for each, desk in _repeated(instance)
+        if isinstance(each, Episode) and desk.keeps_records_waiting
+    }
+
+
+def _repeated(
+    instance: ArchivedInstance, watcher: Watcher | None = None
+) -> Iterator[tuple[Episode | Lacking, Desk]]:
+    if not instance.epochs:
+        return iter(())
+    return repeated_throughout(instance, max(instance.epochs), watcher)
 
 
 def _note_unknown(instance: ArchivedInstance, name: SnapshotName, error: ClonosError, found: Erasure) -> None:

@@ -16,6 +16,7 @@ from pyarrow import fs
 
 from clonos.errors import ConfigurationError, LogCorrupt, SnapshotCorrupt
 from clonos.protocol.archive.archive_segment import ArchiveSegment
+from clonos.protocol.archive.erasure import ErasurePlan, InstanceErasure
 from clonos.protocol.fence import LOWEST_FENCE, Fence
 from clonos.protocol.ids import Epoch, LogOffset, Origin
 from clonos.storage.archive import Archive
@@ -296,10 +297,10 @@ def segment(epoch: int = 1, origin: Origin = ORIGIN) -> ArchiveSegment:
 
 
 def key_ids(tmp_path: Path) -> set[str]:
-    """Of the keys that files of the archive are encrypted with; "" of one that is not."""
+    """Of the keys that files of the archive are encrypted with, but those that never are; "" of one that is not."""
     found = set()
     for path in (tmp_path / "clonos" / "archive").rglob("*"):
-        if path.is_file() and path.parent.name != "keys":
+        if path.is_file() and path.parent.name not in ("keys", "cleaned"):
             is_encrypted = path.name.endswith(SUFFIX)
             found.add(key_id(path.read_bytes()[:HEADER_BYTES]).hex() if is_encrypted else "")
     return found
@@ -316,12 +317,16 @@ class OneFile:
         return None
 
 
+def plan_of(origin: Origin) -> ErasurePlan:
+    return ErasurePlan((InstanceErasure(origin, epochs=(Epoch(1),)),))
+
+
 def write_all(archive: Archive, tmp_path: Path, origin: Origin = ORIGIN) -> None:
     """Everything that an archive has."""
     archive.segments(origin).write(segment(origin=origin))
     archive.write_program("ab", b"a program")
-    archive.write_erasure([(origin, Epoch(1))])
-    archive.note_cleaned(origin, Epoch(1))
+    archive.write_erasure(plan_of(origin))
+    archive.cleaned.note(origin, Epoch(1), [])
     store = archive.states(origin, fence=Fence.of(1), pending=str(tmp_path / "pending"))
     store.store(store.begin(OneFile(), b"meta", epoch=Epoch(1), sequence=1, final=True))
 
@@ -351,7 +356,7 @@ def test_all_but_a_start_write_as_the_archive_is(
     assert registered == {key.id.hex() + SUFFIX for key in taken}
     again = Archive(str(tmp_path), keys=ArchiveKeys(given))
     again.check_keys()
-    assert again.erasure() == [(ORIGIN, Epoch(1))] and again.program("ab") == b"a program"
+    assert again.erasure() == plan_of(ORIGIN) and again.program("ab") == b"a program"
 
 
 def test_without_a_key_that_is_in_use_nothing_is_written(tmp_path: Path) -> None:
@@ -392,6 +397,6 @@ def test_files_of_another_instance_or_query_do_not_open(tmp_path: Path) -> None:
         (name,) = same.states(origin).manifests()
         assert same.states(origin).named(str(name)) is not None
         assert len(list(same.segments(origin).read(same.segments(origin).names()))) == 1
-    for read in (other.erasure, lambda: other.program("ab"), lambda: other.cleaned_upto(ORIGIN)):
+    for read in (other.erasure, lambda: other.program("ab")):
         with pytest.raises(LogCorrupt, match="not the file that belongs there"):
             read()
