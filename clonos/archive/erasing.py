@@ -45,6 +45,7 @@ from clonos.values.key_codec import pack
 from clonos_standby.cluster.spec import NodeSpec
 from clonos_standby.replica import snapshot_metadata as metadata
 
+_FROM_STATE: Final = "it can be repeated only from a state"
 _ARRAY: Final = 0x90  # how a short array begins, packed
 _LONGER: Final = 4
 """Columns that an operator may add to a key for what it keeps of it, at most."""
@@ -149,7 +150,7 @@ class KeyEraser:
         """Of which epochs an instance of the operator has nothing, so that the key may be in what others have."""
         gaps = gaps_of(instance, self._all)
         for each in gaps.missing:
-            found.unknown[f"{each}, which {instance} does not have"] = each.why
+            found.unknown[f"{each} that {instance} does not have"] = each.why
         return gaps.epochs
 
     def _marked_in(self, instance: ArchivedInstance, found: Erasure) -> tuple[set[Epoch], set[Epoch]]:
@@ -183,7 +184,8 @@ class KeyEraser:
             cut_off = instance.cut_off(epoch)
             is_known = lacking.is_open or lacking.is_erased or (cut_off is not None and cut_off.is_erased)
             if epoch >= instance.first and not is_known:  # what is from before that was never to be repeated
-                found.unknown[f"epoch {epoch} of {instance}"] = lacking.why
+                is_damaged = cut_off is None or lacking is episode
+                found.unknown[f"epoch {epoch} of {instance}"] = lacking.why if is_damaged else _FROM_STATE
         return marked, waits
 
     def _may_have_record(self, instance: ArchivedInstance, epoch: Epoch, found: Erasure) -> bool:

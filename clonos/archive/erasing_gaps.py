@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from clonos.archive.reading import ArchivedInstance
+from clonos.archive.reading import LAST, ArchivedInstance
 from clonos.protocol.archive.episode import Lacking
 from clonos.protocol.archive.erasure import NotThere, not_there
 from clonos.protocol.ids import NO_EPOCH, Epoch
@@ -24,13 +24,20 @@ def gaps_of(owner: ArchivedInstance, every: Sequence[ArchivedInstance]) -> NotTh
         if any(epoch in each.epochs and not is_erased(each, epoch) for each in every)
     }
     last = max(has, default=NO_EPOCH)
-    ended = {epoch for epoch in others if epoch > last and any(each.has_ended(epoch) for each in every)}
+    ended = {
+        epoch for epoch in others if epoch > last and any(_may_have_ended(each, epoch) for each in every)
+    }
     return not_there(has, others, ended)
 
 
 def is_erased(instance: ArchivedInstance, epoch: Epoch) -> bool:
     """Whether nothing of an epoch is left but its end."""
     return len(instance.epochs[epoch]) == 1 and _was_erased(instance, epoch)
+
+
+def _may_have_ended(instance: ArchivedInstance, epoch: Epoch) -> bool:
+    """Also where that cannot be read."""
+    return epoch in instance.epochs and instance.emitted(epoch) != LAST
 
 
 def _has_come_again(every: Sequence[ArchivedInstance], epoch: Epoch) -> bool:

@@ -517,11 +517,18 @@ class ArchivedQuery:
 
     def check_archive(self, instances: Sequence[ArchivedInstance]) -> None:
         """Raises ConfigurationError where nothing of them is archived."""
-        if not any(each.segments for each in instances):
+        if any(each.segments for each in instances):
+            return
+        if any(each.segments for each in self.instances()):
+            names = ", ".join(dict.fromkeys(each.operator for each in instances))
             raise ConfigurationError(
-                f"{self.checkpoint.location} has no archive",
-                hint="Start the query with spark.clonos.archive.keep, as in 30 days",
+                f"the archive in {self.checkpoint.location} has nothing of what {names} did",
+                hint="It was lost, or dropped: `clonos archive list` shows what there is",
             )
+        raise ConfigurationError(
+            f"{self.checkpoint.location} has no archive",
+            hint="Start the query with spark.clonos.archive.keep, as in 30 days",
+        )
 
     def instances_of(self, node: NodeId) -> list[ArchivedInstance]:
         """Of one operator."""

@@ -21,8 +21,8 @@ from clonos.storage.sealed import sealed, unsealed
 
 _DIRECTORY: Final = "cleaned"
 HINT: Final = (
-    "It says from which states a key was erased, so that nothing is repeated from a state without it. Put it back from "
-    "a copy of the checkpoint, or name the file with the keys if it is encrypted; else `clonos archive forget "
+    "It says from which states a key was erased; without it, nothing is repeated from a state. Put it back from a copy "
+    "of the checkpoint, or name the file with its key if it is encrypted; else `clonos archive forget "
     "--erase-unknown`, with any key of the operator, erases what needs it, and writes it anew. The query itself does "
     "not need it"
 )

@@ -131,7 +131,7 @@ def test_epochs_that_are_missing_are_said_as_a_range() -> None:
     assert [str(each) for each in found.missing] == ["epochs 0 to 2", "epoch 5", "epoch 7"]
     assert found.open == {8}
     (alone,) = not_there(frozenset(), {Epoch(4)}, {Epoch(4)}).missing
-    assert "nothing of it is in the archive any more" in alone.why
+    assert "nothing of the instance is in the archive" in alone.why
 
 
 def test_of_an_erased_epoch_only_its_end_is_left() -> None:

@@ -129,17 +129,19 @@ def test_epochs_that_were_lost_are_unknown(place: Place, capsys: pytest.CaptureF
     one = copy_of(place, "one-segment")
     for path in segments_of(one, instance).glob(f"{epoch:020d}-*"):
         path.unlink()
-    check_it_is_refused_and_then_erased(one, capsys, f"epoch {epoch}, which {instance} does not have")
+    check_it_is_refused_and_then_erased(one, capsys, f"epoch {epoch} that {instance} does not have")
 
     alone = copy_of(place, "one-instance")
     shutil.rmtree(segments_of(alone, instance))
     assert owners(alone)[instance.origin.instance].state_names
-    check_it_is_refused_and_then_erased(alone, capsys, f"epochs 0 to {last}, which {instance} does not have")
+    check_it_is_refused_and_then_erased(alone, capsys, f"epochs 0 to {last} that {instance} does not have")
     assert not owners(alone)[instance.origin.instance].state_names
 
     every = copy_of(place, "the-operator")
     shutil.rmtree(segments_of(every, instance).parent)
-    unknown = [f"epochs 0 to {last}, which see[{at}] does not have" for at in range(2)]
+    assert cli.main(["archive", "verify", str(every), "--operator", "see"]) == 1
+    assert "has nothing of what see did" in capsys.readouterr().err
+    unknown = [f"epochs 0 to {last} that see[{at}] does not have" for at in range(2)]
     check_it_is_refused_and_then_erased(every, capsys, *unknown)
 
     shutil.rmtree(every / "clonos" / "archive")
@@ -164,7 +166,7 @@ def test_epochs_that_retention_has_dropped_of_the_operator_alone_are_unknown(
     (other,) = ArchivedQuery(str(place.checkpoint)).instances("total")
     first = min(owners(place.checkpoint)[instance.origin.instance].epochs)
     assert min(other.epochs) <= epoch < first, "it has been dropped of the one, and not of the other"
-    dropped = f"epochs {min(other.epochs)} to {first - 1}, which {instance} does not have"
+    dropped = f"epochs {min(other.epochs)} to {first - 1} that {instance} does not have"
     refused, _ = forget(place.checkpoint, capsys, code=1)
     assert "archive.size" in refused["unknown"][dropped]
     check_it_is_refused_and_then_erased(place.checkpoint, capsys, dropped)

@@ -170,11 +170,11 @@ def not_there(has: AbstractSet[Epoch], others: AbstractSet[Epoch], ended: Abstra
         else:
             runs.append([epoch])
     if not has:
-        why = "nothing of it is in the archive any more: it was lost, or dropped"
+        why = "nothing of the instance is in the archive any more: lost, or dropped"
         return NotThere(frozenset(is_open), tuple(MissingEpochs(run[0], run[-1], why) for run in runs))
-    dropped = "it was dropped (archive.keep, archive.size), or lost"
-    lost = "it was lost"
-    stopped = "it was lost, or the query was stopped before its end: then start it, so that it ends"
+    dropped = "dropped, as archive.keep and archive.size do it for each instance alone, or lost"
+    lost = "lost"
+    stopped = "lost, or not ended when the query was stopped: then start it, so that they end"
     return NotThere(
         frozenset(is_open),
         tuple(
