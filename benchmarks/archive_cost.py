@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import hop_cost
+from hops import seconds_of
 from sustained import count
 
 import clonos
@@ -35,6 +36,7 @@ class Drained(NamedTuple):
 
     rate: float  # rows a second that the sink takes
     spent: float  # processor seconds of all replicas for a row
+    in_all: float  # of these and of Spark's process
 
 
 def drain(spark: Any, log: Path, base: Path, rows: int, settings: dict[str, str]) -> Drained:
@@ -54,20 +56,25 @@ def drain(spark: Any, log: Path, base: Path, rows: int, settings: dict[str, str]
     finally:
         for name in settings:
             spark.conf.unset(name)
-    seen: list[tuple[float, int, float]] = []
+    jvm = spark._jvm.java.lang.ProcessHandle.current().pid()
+    seen: list[tuple[float, int, float, float]] = []
     while not seen or seen[-1][1] < rows:
         query.awaitTermination(0.1)
         replicas = query.causal_status()["replicas"]
         taken = sum(each["records"] or 0 for each in replicas if each["node"] == LENGTH + 2)
         if taken and (not seen or taken > seen[-1][1]):
-            seen.append((time.monotonic(), taken, hop_cost.spent(query)))
+            replicas_took = hop_cost.spent(query)
+            in_all = replicas_took + seconds_of(f"/proc/{jvm}/stat")
+            seen.append((time.monotonic(), taken, replicas_took, in_all))
     assert query.wait_for_epoch(0, 120), "the epoch has not ended"
     query.stop()
-    (began, first, before), (ended, last, after) = (
+    (began, first, *before), (ended, last, *after) = (
         next(one for one in seen if one[1] > rows / 5),
         next(one for one in seen if one[1] > 0.9 * rows),
     )
-    return Drained((last - first) / (ended - began), (after - before) / (last - first))
+    taken = last - first
+    spent, in_all = ((late - early) / taken for early, late in zip(before, after, strict=True))
+    return Drained(taken / (ended - began), spent, in_all)
 
 
 def size_of(folder: Path) -> int:

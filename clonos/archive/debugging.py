@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bdb
 import pdb  # noqa: T100 - it is what the command is for
 from collections.abc import Callable
 from types import FrameType
@@ -44,12 +45,27 @@ class StoppedThere(Exception):
 
 def under_pdb(operator: Any, run: Callable[[], list[Row]]) -> list[Row]:
     """In this process's terminal: in each call of the user's functions; where the operator has none in Python, in its
-    own."""
-    debugger = pdb.Pdb()
+    own. Raises StoppedThere where the user quits."""
+    debugger = _Pdb()
 
     def stops(frame: FrameType) -> bool:
         debugger.set_trace(frame)
         return True
 
-    with told_of_frames(called_code(operator), stops):
-        return run()
+    try:
+        with told_of_frames(called_code(operator), stops):
+            return run()
+    except _Quit:
+        raise StoppedThere from None
+
+
+class _Quit(BaseException):
+    """The user quits the debugger: no error of the function, and nothing that the function may catch as one."""
+
+
+class _Pdb(pdb.Pdb):
+    def trace_dispatch(self, frame: FrameType, event: str, arg: Any) -> Any:
+        try:
+            return super().trace_dispatch(frame, event, arg)
+        except bdb.BdbQuit:
+            raise _Quit from None

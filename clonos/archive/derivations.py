@@ -12,7 +12,7 @@ from clonos.archive.reading import ArchivedInstance, ArchivedQuery, desk_for
 from clonos.archive.recorded import recorded, recorded_from
 from clonos.archive.tracing import RowIsMade, TracedCall, Watcher
 from clonos.errors import DivergenceError, StateError
-from clonos.operators.kept_entries import keeps_entries
+from clonos.operators.kept_entries import keeps_entries, keeps_nothing
 from clonos.protocol.archive.episode import Lacking
 from clonos.protocol.archive.input_sets import InputSets, MadeOf
 from clonos.protocol.archive.lineage import Derivation, Lost, any_between, given_as
@@ -119,10 +119,7 @@ class ArchivedDerivations:
         yield from arrived.lost
         for reader in arrived.readers:
             if came := arrived.at[reader.origin]:
-                try:
-                    yield from self._given(reader, came)
-                except StateError as error:
-                    yield Lost(tuple(sorted(chain(*came.values()))), error.message)
+                yield from self._given(reader, came)
 
     def _making(self, instance: ArchivedInstance, epoch: Epoch, numbers: list[int]) -> list[Derivation]:
         """The calls that made rows of an epoch. Where nothing is kept that could be part of it, what else is repeated
@@ -182,20 +179,37 @@ class ArchivedDerivations:
             first = OutputNumber(watcher.first)
             return instance.repeated_to_row(first, epoch, desk, since=since, begins=watcher.begins)
 
-    def _given(self, instance: ArchivedInstance, came: Mapping[Epoch, set[RecordId]]) -> Iterator[Derivation]:
+    def _given(
+        self, instance: ArchivedInstance, came: Mapping[Epoch, set[RecordId]]
+    ) -> Iterator[Derivation | Lost]:
         """The calls that gave rows of records, by the epochs in which they came, each once: as long as any of them is
-        kept, or waits, the instance is repeated; with the epoch in which the next ones came it begins again."""
+        kept, or waits, the instance is repeated; with the epoch in which the next ones came it begins again. Behind
+        one that cannot be repeated it is not known what became of those that were kept."""
         rest = sorted(came)
         while rest:
             if not self._through_state and (known := recorded_from(instance, rest[0])) is not None:
                 for epoch in rest:
                     yield from known[epoch].of_records(came[epoch])  # which is all, where nothing is kept
                 return
-            reached = rest[0]
-            for epoch, found in self._followed(instance, rest[0], came):
-                reached = epoch
-                yield from found
+            begun, reached = rest[0], None
+            try:
+                for epoch, found in self._followed(instance, begun, came):
+                    reached = epoch
+                    yield from found
+            except StateError as error:
+                last = next((epoch for epoch in rest if reached is None or epoch > reached), rest[-1])
+                since = last if self._keeps_nothing(instance, reached) else begun
+                lost = (records for epoch, records in came.items() if since <= epoch <= last)
+                yield Lost(tuple(sorted(chain(*lost))), error.message)
+                reached = last
+            assert reached is not None
             rest = [epoch for epoch in rest if epoch > reached]
+
+    def _keeps_nothing(self, instance: ArchivedInstance, repeated: Epoch | None) -> bool:
+        """As far as it is known of an epoch that was repeated: rows are of what their call was given."""
+        return repeated is None or (
+            not self._through_state and keeps_nothing(instance.operator_form(repeated))
+        )
 
     def _followed(
         self, instance: ArchivedInstance, begin: Epoch, came: Mapping[Epoch, set[RecordId]]

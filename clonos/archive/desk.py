@@ -35,7 +35,7 @@ from clonos.protocol.line.snapshot_name import MARKED_EVERY
 from clonos.protocol.recovery.causal.replayer import HINT
 from clonos.protocol.side_output import MAIN, OutputName
 from clonos.protocol.versions.programs import Programs
-from clonos.storage.keyed_state import KeyedState, WrittenAnew
+from clonos.storage.keyed_state import KeyedState, WrittenAnew, has_remains
 from clonos.storage.manifest import Manifest
 from clonos.storage.snapshots import SnapshotStore
 from clonos.storage.timers import EVENT_TIME, PROCESSING_TIME, TimerQueue
@@ -52,12 +52,17 @@ _FENCE: Final = Fence(1)  # of the desk's own states
 class Desk:
     """See the module. `folder` is its own."""
 
-    def __init__(self, origin: Origin, folder: Path, *, tracer: Watcher | None = None) -> None:
-        """A `tracer` looks on, and may end the repetition by RowIsMade."""
+    def __init__(
+        self, origin: Origin, folder: Path, *, tracer: Watcher | None = None, as_stored: bool = False
+    ) -> None:
+        """A `tracer` looks on, and may end the repetition by RowIsMade. `as_stored`: it is found out what files of the
+        state have."""
         self._origin = origin
         self._folder = folder
         self._intercept = False
         self._tracer = tracer
+        self._as_stored = as_stored
+        self.has_remains = False
         self._lives = 0
         self._records = 0  # of earlier lives
         self.epoch = NO_EPOCH  # the last that was repeated
@@ -135,17 +140,14 @@ class Desk:
 
     def keeps(self, key: Row) -> bool:
         """Whether there is state or a timer of a key, or a record of it waits."""
-        return (
-            bool(self._operator.kept(key))
-            or any(self._timers_of(key))
-            or any(self._keys.has(key, [row]) for _, _, row in self._instance.snapshot().pending)
-        )
+        return bool(self._operator.kept(key)) or self.awaits(key)
 
-    @property
-    def has_remains(self) -> bool:
-        """Whether the files of the state may have what it does not have any more."""
-        assert self._state is not None
-        return self._state.has_remains
+    def awaits(self, key: Row) -> bool:
+        """Whether there is a timer of a key, or a record of it waits: so that the function is called for it, though no
+        record of it comes."""
+        return any(self._timers_of(key)) or any(
+            self._keys.has(key, [row]) for _, _, row in self._instance.snapshot().pending
+        )
 
     def forget(self, key: Row) -> None:
         """Remove the state and the timers of a key, and records of it that wait."""
@@ -251,6 +253,7 @@ class Desk:
         path, snapshot = self._folder / f"state-{self._lives}", None
         if state is not None:
             states.restore(state, str(path))
+            self.has_remains = self._as_stored and has_remains(str(path))
             snapshot = snapshot_metadata.decode(state.meta, self._reader.row_class)
         self._state = KeyedState(str(path))
         self._services = self._new_services(self._state)

@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any, Final
 
+from clonos.protocol.archive.episode import Share
+from clonos.values.readable import span
+
 _LINE: Final = 17  # pixels
 _CHARACTER: Final = 6.9
 _PADDING: Final = 12
@@ -116,9 +119,9 @@ def _box(said: dict[str, Any]) -> _Box:
     if "lacking" in said:
         lines += [("lacking", part) for part in _wrapped(said["lacking"])]
         return _Box(lines, [])
-    lost = sum(1 for one in said["processes"][1:])
-    if lost:
-        lines.append(("place", f"{lost + 1} processes ran it, one after the other"))
+    again = sum(one["did"] == Share.REPEATED for one in said["processes"])
+    if again:
+        lines.append(("place", f"repeated by {again} process{'es' if again > 1 else ''} behind a failure"))
     lines += [("key", _short(f"key {', '.join(map(repr, key))}")) for key in said["keys"][:3] if key]
     for one in said["state"][:3]:
         lines += [
@@ -150,7 +153,9 @@ def _input(one: dict[str, Any]) -> _Box:
 def _asked(one: dict[str, Any]) -> str:
     given = one.get("at", one.get("raised", one.get("given", "")))
     given = repr(given) if "given" in one else str(given)
-    return f"{one['kind']} {one['what']} -> {given}" if given else f"{one['kind']} {one['what']}"
+    took = f", {span(one['took_us'])}:" if "took_us" in one else ""
+    said = f"{one['kind']}{took} {one['what']}"
+    return f"{said} -> {given}" if given else said
 
 
 def _columns(row: dict[str, Any]) -> list[str]:

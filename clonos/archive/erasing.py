@@ -49,8 +49,6 @@ _FROM_STATE: Final = "it can be repeated only from a state"
 _ARRAY: Final = 0x90  # how a short array begins, packed
 _LONGER: Final = 4
 """Columns that an operator may add to a key for what it keeps of it, at most."""
-_TELLING: Final = 6
-"""Bytes of a packed key: fewer may stand anywhere."""
 
 
 @dataclass(slots=True)
@@ -61,7 +59,7 @@ class Erasure:
     instances: set[Origin] = field(default_factory=set)  # of the operator, which have had the key
     with_key: dict[Origin, set[SnapshotName]] = field(
         default_factory=dict
-    )  # states with something of the key
+    )  # states with something of the key, or with remains that may be
     unknown_states: dict[Origin, set[SnapshotName]] = field(default_factory=dict)
     unknown: dict[str, str] = field(default_factory=dict)
     """What cannot be looked into, so that it has to go, too, and why it cannot."""
@@ -114,7 +112,7 @@ class KeyEraser:
 
     @cached_property
     def key(self) -> Key:
-        """Raises StateError where no program of the operator can be loaded, by which it is known."""
+        """Raises ConfigurationError where the operator has no such key."""
         return key_given(self._query, self._operator, self._wanted)
 
     # ---------------------------------------------------------------- what has to go
@@ -128,10 +126,8 @@ class KeyEraser:
             if isinstance(instance.cleaned_upto, Lacking):
                 found.unknown[f"states of {instance}"] = instance.cleaned_upto.why
                 found.instances.add(instance.origin)
-            gaps = self._gaps_in(instance, found)
             has, waited = self._marked_in(instance, found)
-            has |= gaps
-            if self._look_at_states(instance, found, has_had=bool(has)) or has:
+            if self._look_at_states(instance, found) or has:
                 found.instances.add(instance.origin)
             marked |= has
             waits |= waited
@@ -157,7 +153,7 @@ class KeyEraser:
         """In which epochs the function was called for the key, or a record of it came, or may have; and at which
         epochs' ends records waited for the next one."""
         watcher = _KeyWatcher(self.key)
-        marked: set[Epoch] = set()
+        marked: set[Epoch] = set(self._gaps_in(instance, found))
         known: set[Epoch] = set()
         waits: set[Epoch] = set()
         why = "it cannot be repeated"
@@ -180,9 +176,13 @@ class KeyEraser:
             lacking = episode if isinstance(episode, Lacking) else Lacking(why)
             if is_erased(instance, epoch):
                 continue
+            is_known = lacking.is_open or lacking.is_erased
+            cut_off = None if is_known else instance.cut_off(epoch)
+            if cut_off is not None and cut_off.is_erased:
+                if not self._may_have_been_called(instance, epoch, marked, found):
+                    continue
+                is_known = True
             marked.add(epoch)
-            cut_off = instance.cut_off(epoch)
-            is_known = lacking.is_open or lacking.is_erased or (cut_off is not None and cut_off.is_erased)
             if epoch >= instance.first and not is_known:  # what is from before that was never to be repeated
                 is_damaged = cut_off is None or lacking is episode
                 found.unknown[f"epoch {epoch} of {instance}"] = lacking.why if is_damaged else _FROM_STATE
@@ -191,14 +191,30 @@ class KeyEraser:
     def _may_have_record(self, instance: ArchivedInstance, epoch: Epoch, found: Erasure) -> bool:
         """Whether a record of the key came in an epoch, whatever became of it."""
         try:
-            return any(
-                self._keys_by(instance, segment.program).are_in(segment.blocks, epoch, self.key)
-                for segment in instance.files.read(instance.epochs[epoch])
-            )
-        except (StorageUnavailable, Fenced):
-            raise
-        except ClonosError as error:
-            found.unknown[f"epoch {epoch} of {instance}"] = error.message
+            with looked_into():
+                return any(
+                    self._keys_by(instance, segment.program).are_in(segment.blocks, epoch, self.key)
+                    for segment in instance.files.read(instance.epochs[epoch])
+                )
+        except NotToBeSeen as error:
+            found.unknown[f"epoch {epoch} of {instance}"] = error.why
+            return True
+
+    def _may_have_been_called(
+        self, instance: ArchivedInstance, epoch: Epoch, marked: set[Epoch], found: Erasure
+    ) -> bool:
+        """In an epoch that cannot be repeated, since another key was erased from the state that it began with: by a
+        record, or by what that state, or an epoch behind it, has left to happen for the key."""
+        states = [name for name in instance.state_names if name.final and name.epoch < epoch]
+        if not states or any(states[-1].epoch < each < epoch for each in marked):
+            return True
+        if self._may_have_record(instance, epoch, found):
+            return True
+        try:
+            with looked_into(), desk_at(instance, states[-1]) as (desk, _):
+                return desk.awaits(self.key)
+        except NotToBeSeen as error:
+            _note_unknown(instance, states[-1], error.why, found)
             return True
 
     def _keys_by(self, instance: ArchivedInstance, program: str) -> RecordKeys:
@@ -212,29 +228,24 @@ class KeyEraser:
 
     # ---------------------------------------------------------------- states
 
-    def _look_at_states(self, instance: ArchivedInstance, found: Erasure, *, has_had: bool) -> bool:
-        """Whether one has the key. `has_had`: it is known that the instance has. Then what files have of what is
-        deleted, or was written again, may be the key's."""
+    def _look_at_states(self, instance: ArchivedInstance, found: Erasure) -> bool:
+        """Whether one has the key. What its files have of what is deleted, or was written again, may be the key's: what
+        became of it may be in no epoch any more."""
         with_key: set[SnapshotName] = set()
         with_remains: set[SnapshotName] = set()
         unknown: set[SnapshotName] = set()
         for name in instance.state_names:
             try:
-                with desk_at(instance, name) as (desk, state):
-                    is_named = _names(state, self.key)
-                    if desk.keeps(self.key) or (is_named and len(pack(self.key)) >= _TELLING):
+                with looked_into(), desk_at(instance, name, as_stored=True) as (desk, state):
+                    if desk.keeps(self.key):
                         with_key.add(name)
-                    elif is_named or desk.has_remains:
+                    elif _names(state, self.key) or desk.has_remains:
                         with_remains.add(name)
-            except (StorageUnavailable, Fenced):
-                raise
-            except ClonosError as error:
-                _note_unknown(instance, name, error, found)
+            except NotToBeSeen as error:
+                _note_unknown(instance, name, error.why, found)
                 unknown.add(name)
-        if with_key or has_had:
-            with_key |= with_remains
-        if with_key:
-            found.with_key[instance.origin] = with_key
+        if with_key or with_remains:
+            found.with_key[instance.origin] = with_key | with_remains
         if unknown:
             found.unknown_states[instance.origin] = unknown
         return bool(with_key or unknown)
@@ -245,7 +256,7 @@ class KeyEraser:
             try:
                 instance.states.named(str(name))
             except SnapshotCorrupt as error:
-                _note_unknown(instance, name, error, found)
+                _note_unknown(instance, name, error.message, found)
                 found.unknown_states.setdefault(instance.origin, set()).add(name)
 
     # ---------------------------------------------------------------- what is done
@@ -260,7 +271,7 @@ class KeyEraser:
                     instance.epochs,
                     self._states_found(instance, found),
                     found.epochs,
-                    _last_ended(instance) if instance.origin in found.instances else None,
+                    _upto(instance) if instance.origin in found.instances else None,
                 )
                 for instance in self._all
             ),
@@ -289,10 +300,6 @@ class KeyEraser:
         return hashlib.scrypt(pack(self.key), salt=salt, n=1 << 14, r=8, p=1, dklen=32)
 
 
-def _last_ended(instance: ArchivedInstance) -> Epoch:
-    return NO_EPOCH if instance.last_ended is None else instance.last_ended
-
-
 def _waits(instance: ArchivedInstance) -> set[Epoch]:
     """At which epochs' ends records waited for the next one, as far as that can be known."""
     return {
@@ -310,9 +317,13 @@ def _repeated(
     return repeated_throughout(instance, max(instance.epochs), watcher)
 
 
-def _note_unknown(instance: ArchivedInstance, name: SnapshotName, error: ClonosError, found: Erasure) -> None:
+def _upto(instance: ArchivedInstance) -> Epoch:
+    return NO_EPOCH if instance.last_ended is None else instance.last_ended
+
+
+def _note_unknown(instance: ArchivedInstance, name: SnapshotName, why: str, found: Erasure) -> None:
     where = "at the end of" if name.final else "inside"
-    found.unknown[f"the state of {instance} {where} epoch {name.epoch}"] = error.message
+    found.unknown[f"the state of {instance} {where} epoch {name.epoch}"] = why
 
 
 def _names(state: Manifest, key: Key) -> bool:
@@ -326,14 +337,36 @@ def _names(state: Manifest, key: Key) -> bool:
     return any(part in content for content in contents for part in parts)
 
 
+class NotToBeSeen(Exception):
+    """Something that is archived cannot be looked into, or repeated; `why`."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why
+
+
 @contextmanager
-def desk_at(instance: ArchivedInstance, name: SnapshotName) -> Iterator[tuple[Desk, Manifest]]:
-    """At an archived state. Raises what is wrong with it, or with its program."""
+def looked_into() -> Iterator[None]:
+    """Raises NotToBeSeen for what is wrong with what is archived: not for storage that fails, behind which it may be as
+    it should."""
+    try:
+        yield
+    except (StorageUnavailable, Fenced):
+        raise
+    except ClonosError as error:
+        raise NotToBeSeen(error.message) from error
+
+
+@contextmanager
+def desk_at(
+    instance: ArchivedInstance, name: SnapshotName, *, as_stored: bool = False
+) -> Iterator[tuple[Desk, Manifest]]:
+    """At an archived state (`desk_for`). Raises what is wrong with it, or with its program."""
     state = instance.states.named(str(name))
     if state is None:
         raise SnapshotCorrupt("it is gone")
     node = program_of(instance, name.epoch)
-    with desk_for(instance) as desk:
+    with desk_for(instance, as_stored=as_stored) as desk:
         desk.begin(node, state, instance.states, intercept=False)
         yield desk, state
 

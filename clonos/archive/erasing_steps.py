@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-from clonos.archive.erasing import desk_at
+from clonos.archive.erasing import NotToBeSeen, desk_at, looked_into
 from clonos.archive.given_key import Key
 from clonos.archive.reading import ArchivedInstance, ArchivedQuery, desk_for
-from clonos.errors import ClonosError, Fenced, LogCorrupt, StorageUnavailable
+from clonos.errors import LogCorrupt
 from clonos.protocol.archive.archive_segment import ArchiveSegment
 from clonos.protocol.archive.episode import Lacking
 from clonos.protocol.archive.erasure import ErasurePlan, InstanceErasure, erased
@@ -57,7 +57,9 @@ def leading(query: ArchivedQuery) -> Iterator[Lead]:
 
 def has_run_since(query: ArchivedQuery, plan: ErasurePlan) -> bool:
     """Whether there may be something in the archive that was not there when it was decided what goes."""
-    return any(name.fence > plan.fence for instance in query.instances() for name in instance.segments)
+    return any(
+        not plan.is_from_before(name.fence) for instance in query.instances() for name in instance.segments
+    )
 
 
 class ErasureSteps:
@@ -121,14 +123,14 @@ class ErasureSteps:
         """Store the states that what is kept goes on from."""
         for end in self._plan.ends_left(one, states.manifests()):
             self._lead.check()
-            with suppress(_CannotBe):
+            with suppress(NotToBeSeen):
                 self._keep_end(self._instances[one.origin], end, states)
 
     def _keep_end(self, instance: ArchivedInstance, end: Epoch, states: SnapshotStore) -> None:
-        with desk_for(instance) as desk, _looked_into():
+        with desk_for(instance) as desk, looked_into():
             for found in instance.repeated(end, desk):
                 if isinstance(found, Lacking):
-                    raise _CannotBe  # so what follows could not be repeated before, either
+                    return  # so what follows could not be repeated before, either
             if instance.origin in self._owners:
                 desk.forget(self._key)
             desk.store(states, epoch=end, final=True, is_anew=True)
@@ -139,40 +141,28 @@ class ErasureSteps:
         for name in one.cleans:
             if name in there and not self._plan.is_done(name, there):
                 self._lead.check()
-                with suppress(_CannotBe):
+                with suppress(NotToBeSeen):
                     self._store_without(self._instances[one.origin], name, states)
         self._lead.check()
         # Also where there is none any more: files of those that went before may be left.
         states.drop([name for name in (*one.drops, *one.cleans) if name in there])
 
     def _store_without(self, instance: ArchivedInstance, name: SnapshotName, states: SnapshotStore) -> None:
-        with _looked_into(), desk_at(instance, name) as (desk, _):
+        with looked_into(), desk_at(instance, name) as (desk, _):
             if instance.origin in self._owners:
                 desk.forget(self._key)
             desk.store(states, epoch=name.epoch, final=name.final, sequence=name.sequence, is_anew=True)
 
     def _erase_epochs(self, one: InstanceErasure) -> None:
+        """What the query has run of them since the plan was made is not in the plan, and is looked at behind it."""
         files = self._archive.segments(one.origin)
         epochs, now = self._plan.epochs_of(one.origin), time.time_ns() // 1000
-        gone = [name for name in files.names() if name.epoch in epochs]
+        gone = [
+            name for name in files.names() if name.epoch in epochs and self._plan.is_from_before(name.fence)
+        ]
         left = [_last_readable(files, list(names)) for _, names in groupby(gone, lambda name: name.epoch)]
         if gone:
-            files.replace(gone, [erased(each, now) for each in left if each is not None], self._lead.fence)
-
-
-class _CannotBe(Exception):
-    """A state cannot be looked into or repeated, so that it goes, or is not stored."""
-
-
-@contextmanager
-def _looked_into() -> Iterator[None]:
-    """Raises _CannotBe for what is wrong with what is archived."""
-    try:
-        yield
-    except (StorageUnavailable, Fenced):
-        raise
-    except ClonosError as error:
-        raise _CannotBe from error
+            files.replace(gone, [erased(each, now) for each in left if each is not None])
 
 
 def _last_readable(files: SegmentFiles, names: Sequence[SegmentName]) -> ArchiveSegment | None:

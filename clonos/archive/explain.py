@@ -107,7 +107,7 @@ def explain(query: ArchivedQuery, row: RowId, *, inputs: int = 10, depth: int = 
     call = tracer.found
     said |= {
         "row": shown,
-        "processes": instance.processes(epoch),
+        "processes": [] if tracer.step is None else instance.processes(epoch, tracer.step),
         "version": instance.version(epoch),
         **_call(call, tracer),
     }
@@ -213,11 +213,13 @@ def _call(call: TracedCall, tracer: Tracer) -> dict[str, Any]:
 
 def _asked(one: Asked) -> dict[str, Any]:
     said: dict[str, Any] = {"kind": one.kind, "what": one.what}
+    if one.took is not None:
+        said["took_us"] = one.took
     if isinstance(one.given, Exception):
         return {**said, "raised": f"{type(one.given).__name__}: {one.given}"}
     if one.kind in ("clock", "timer"):
         return {**said, "at": moment(one.given)}
-    return said if one.given is None and one.kind == "call" else {**said, "given": one.given}
+    return said if one.is_under_way else {**said, "given": one.given}
 
 
 def columns(row: dict[str, Any] | None) -> str:

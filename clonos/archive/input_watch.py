@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from clonos.errors import StateError
@@ -42,9 +43,9 @@ class InputWatch:
         self._sets.begin_call(given)
         self._begin({each: key for key, each in data.items()})
 
-    def timer(self, timer: TimerId) -> None:
-        self._sets.begin_call(timer=timer)
-        self._begin({timer[1]: unpack(timer[1])})
+    def timers(self, timers: Sequence[TimerId]) -> None:
+        self._sets.begin_call(timers=timers)
+        self._begin({timer[1]: unpack(timer[1]) for timer in timers})
 
     def end_of_epoch(self) -> None:
         self._sets.begin_call()

@@ -133,7 +133,7 @@ class _Asked:
         first = {each.origin: each.first if through_state else first_known(each) for each in instances}
         begin, end = max(first.values()), min(_last_ended(each) for each in instances)
         found = [
-            epochs_between(each, _text(since), _text(upto), first=first[each.origin]) for each in instances
+            epochs_between(each, _text(since), _text(upto), first=min(each.epochs)) for each in instances
         ]
         if since is not None:
             begin = min(each[0] for each in found if each is not None)
@@ -228,8 +228,8 @@ def _edges(query: ArchivedQuery, span: Span, *, through_state: bool) -> Iterator
     """Of one instance, epoch by epoch: what was recorded, and what is found by repeating where that is not all."""
     instance, edges = span.instance, _Edges(query, span.instance)
     begun: Epoch | None = None  # the first of those that have to be repeated
-    before = max((each for each in instance.epochs if each < span.since), default=None)
-    last = None if before is None else instance.emitted(before)
+    before: Epoch | None = None
+    last: OutputNumber | None = None  # that was made up to the end of that one
     for epoch in sorted(each for each in instance.epochs if span.since <= each <= span.upto):
         known = None if through_state else recorded_whole(instance, epoch)
         if known is None:
@@ -240,7 +240,7 @@ def _edges(query: ArchivedQuery, span: Span, *, through_state: bool) -> Iterator
                 begun = None
             if last is not None and last != known.before:
                 why = f"rows were made between epochs {before} and {epoch} that are not in the archive"
-                raise _lacking(span, epoch, why)
+                raise _lacking(span, why, epoch)
             edges.add(known.derivations())
             yield from edges.taken()
         before, last = epoch, instance.emitted(epoch) if known is None else known.last
@@ -288,12 +288,13 @@ def _edges_from(
         span.instance, lambda _, made: edges.add(made), span.since, InputSets(through_state=through_state)
     )
     with desk_for(span.instance, watcher) as desk:
-        has_come = False
+        has_come, failed = False, start
         try:
             for found in span.instance.repeated(span.upto, desk, since=start, begins=watcher.begins):
                 if isinstance(found, Lacking):
-                    why = _lacking(span, watcher.epoch, found.why)
+                    why = _lacking(span, found.why, span.instance.first_behind(failed, span.upto))
                     raise why if has_come else _CannotBegin(why)
+                failed = max(failed, epoch_after(found.epoch))
                 if found.epoch >= span.since:
                     has_come = True
                     yield found.epoch, edges
@@ -303,9 +304,8 @@ def _edges_from(
             raise _CannotBegin(StateError(str(error))) from error
 
 
-def _lacking(span: Span, epoch: Epoch, why: str) -> StateError:
-    """What has come to an end at an epoch, and where it can be gone on with."""
-    behind = span.instance.first_behind(epoch, span.upto)
+def _lacking(span: Span, why: str, behind: Epoch | None) -> StateError:
+    """What has come to an end, and with which epoch it can be gone on with."""
     again = "" if behind is None else f". From since={behind} on all is there again"
     return lacking(span.instance, "lineage", why + again)
 

@@ -60,16 +60,17 @@ class Mask:
 
     def hide(self, said: dict[str, Any]) -> None:
         """In place, of an explanation: columns of these names, wherever they are; and state, keys, timers, what the
-        function asked for, and why something is lacking, which may have been made of them."""
+        function asked for and was given, and why something is lacking, which may have been made of them, or they of
+        it."""
         said["row"] = self.row(said.get("row", {}))
         for one in said.get("state", ()):
             one |= {"key": MASKED, "before": MASKED, "after": MASKED}
         said["keys"] = [MASKED for _ in said.get("keys", ())]
         for one in said.get("timers", ()):
-            one["name"] = MASKED
+            one |= {"name": MASKED, "due": MASKED}
+        said |= {name: MASKED for name in ("fired_at", "watermark") if name in said}
         for one in said.get("asked", ()):
-            if one["kind"] not in ("clock", "draw"):
-                one |= {name: MASKED for name in ("what", "given", "raised") if name in one}
+            one |= {name: MASKED for name in ("what", "at", "given", "raised") if name in one}
         if "lacking" in said and said.pop("has_raised", False):
             said["lacking"] = WITHOUT_TEXT
         for one in said.get("inputs", ()):

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import cloudpickle
 
@@ -40,6 +40,7 @@ from clonos.protocol.ids import (
     epoch_before,
 )
 from clonos.protocol.line.snapshot_name import SnapshotName
+from clonos.protocol.recovery.causal.determinant import Step
 from clonos.protocol.recovery.causal.determinant_codec import decode_steps
 from clonos.protocol.topology import Node, NodeKind, Topology
 from clonos.spark.checkpoint import Checkpoint, checkpoint_at
@@ -341,14 +342,20 @@ class ArchivedInstance:
             back *= 2
         return [*found, self.first] if self.first < epoch else found
 
-    def processes(self, epoch: Epoch) -> list[dict[str, int]]:
-        """Which have run the epoch: of which start of the query, which task attempt, and how many were lost in it
-        before each."""
-        fences = sorted({Fence(name.fence) for name in self.epochs[epoch]})
-        return [
-            {"start": fence.generation, "attempt": fence.attempt - 1, "replacement": fence.replacement}
-            for fence in fences
-        ]
+    def processes(self, epoch: Epoch, step: Step) -> list[dict[str, Any]]:
+        """Which have left a step of an epoch that has been repeated: what each did of it, of which start of the query
+        and which task attempt it was, how many were lost in that before it, and where it was, if it has said so."""
+        episode = self.episode(epoch)
+        assert isinstance(episode, Episode)
+        found = []
+        for part in sorted(episode.parts, key=lambda part: part.fence):
+            if (share := part.share(step)) is None:
+                continue
+            fence, where = Fence(part.fence), part.ran_on
+            said = {"start": fence.generation, "attempt": fence.attempt - 1, "replacement": fence.replacement}
+            at = {} if where is None else {"host": where.host, "pid": where.pid}
+            found.append({"did": share.value, **said, **at})
+        return found
 
     def version(self, epoch: Epoch) -> str:
         """Of the function, in an epoch that has been repeated."""
@@ -587,10 +594,13 @@ class ArchivedQuery:
 
 
 @contextmanager
-def desk_for(instance: ArchivedInstance, watcher: Watcher | None = None) -> Iterator[Desk]:
-    """A place to repeat what the instance did, as long as that takes."""
+def desk_for(
+    instance: ArchivedInstance, watcher: Watcher | None = None, *, as_stored: bool = False
+) -> Iterator[Desk]:
+    """A place to repeat what the instance did, as long as that takes. `as_stored`: it is found out what files of
+    the state have that it begins with (`Desk.has_remains`)."""
     with tempfile.TemporaryDirectory(prefix="clonos-desk-") as folder:
-        desk = Desk(instance.origin, Path(folder, "desk"), tracer=watcher)
+        desk = Desk(instance.origin, Path(folder, "desk"), tracer=watcher, as_stored=as_stored)
         try:
             yield desk
         finally:

@@ -17,12 +17,13 @@ from typing import Any
 
 from clonos.archive.input_watch import InputWatch
 from clonos.archive.question import identity_of, said
+from clonos.operators.process import ProcessOperator
 from clonos.protocol.archive.input_sets import InputSets, MadeOf
 from clonos.protocol.engine.given_rows import GivenRows
 from clonos.protocol.engine.services import CausalServices, OutcomeCodec
 from clonos.protocol.engine.task_scheduler import CallPort, CallRequest, Ended
 from clonos.protocol.ids import NO_OUTPUT, OutputNumber, output_after
-from clonos.protocol.recovery.causal.determinant import CallNumber, Step
+from clonos.protocol.recovery.causal.determinant import CallNumber, Outcome, Step
 from clonos.storage.keyed_state import KeyedState
 from clonos.storage.timers import EVENT_TIME, PROCESSING_TIME, TimerQueue
 from clonos.values.key_codec import unpack
@@ -38,6 +39,8 @@ class Asked:
     what: str
     given: Any = None
     identity: Any = None  # by which another function's asking is the same: of a call, an effect, or a timer
+    took: int | None = None  # microseconds, of what was recorded with it
+    is_under_way: bool = False  # a call that has been begun: its answer is asked for later
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +121,14 @@ class Watcher(ABC):
     def ended(self, call: TracedCall) -> None:
         """A call of the function has given its rows."""
 
-    def note(self, kind: str, what: str, given: Any = None, identity: Any = None) -> None:
+    def note(
+        self, kind: str, what: str, given: Any = None, identity: Any = None, took: int | None = None
+    ) -> None:
+        self.asked(Asked(kind, what, given, identity, took))
+
+    def asked(self, asked: Asked) -> None:
         if self.call is not None:
-            self.call.asked.append(Asked(kind, what, given, identity))
+            self.call.asked.append(asked)
 
 
 class Tracer(Watcher):
@@ -203,18 +211,22 @@ class TracedOperator:
         if not self._tracer.is_on or not due:
             made: list[Row] = self._operator.timers(due, event)
             return made
-        produced: list[Row] = []
         self._tracer.cancelled.clear()
+        if _fires_together(self._operator):
+            return self._fired(due, event)
+        produced: list[Row] = []
         for one in due:
-            moment, data, name = one
             if (one, event) in self._tracer.cancelled:  # by one that was fired before it
                 continue
-            call = self._begin("timer", [unpack(data)])
-            call.timers = [(moment, name, event)]
-            if self._input is not None:
-                self._input.timer((*one, event))
-            produced += self._ended(call, lambda one=one: self._operator.timers([one], event))  # type: ignore[misc]
+            produced += self._fired([one], event)
         return produced
+
+    def _fired(self, due: list[tuple[int, bytes, str]], event: bool) -> list[Row]:
+        call = self._begin("timer", [unpack(data) for _, data, _ in due])
+        call.timers = [(moment, name, event) for moment, _, name in due]
+        if self._input is not None:
+            self._input.timers([(*one, event) for one in due])
+        return self._ended(call, lambda: self._operator.timers(due, event))
 
     def gathered(self) -> list[Row]:
         if not self._tracer.is_on:
@@ -253,10 +265,17 @@ class TracedOperator:
         return found
 
 
+def _fires_together(operator: Any) -> bool:
+    """Whether timers that are due together are at work at the same time: those of an async function, whose answers come
+    in whatever order they came in."""
+    return operator.form == ProcessOperator.form and not operator.record_at_a_time
+
+
 class TracedServices(CausalServices):
     """Tells the tracer what is asked for."""
 
     tracer: Watcher
+    revealed: _Revealed
 
     def clock(self) -> int:
         reading = super().clock()
@@ -278,9 +297,8 @@ class TracedServices(CausalServices):
 
     def begin_call(self, calls: CallPort, asked: CallRequest) -> CallNumber:
         number = super().begin_call(calls, asked)
-        self.tracer.note(
-            "call", f"{said(asked.fn, asked.args, asked.kwargs)} is under way as number {number}"
-        )
+        what = f"{said(asked.fn, asked.args, asked.kwargs)} is under way as number {number}"
+        self.tracer.asked(Asked("call", what, is_under_way=True))
         return number
 
     def next_answer(self, wait: Callable[[], Ended]) -> tuple[CallNumber, Callable[[], Any]]:
@@ -304,15 +322,29 @@ class TracedServices(CausalServices):
     def _noted(
         self, kind: str, what: str, run: Callable[[], Any], *, passes_on: bool = True, identity: Any = None
     ) -> Any:
+        self.revealed.took = None
         try:
             given = run()
         except Exception as error:
-            self.tracer.note(kind, what, error, identity)
+            self.tracer.note(kind, what, error, identity, self.revealed.took)
             if passes_on:
                 raise
             return None
-        self.tracer.note(kind, what, copy.deepcopy(given), identity)
+        self.tracer.note(kind, what, copy.deepcopy(given), identity, self.revealed.took)
         return given
+
+
+class _Revealed:
+    """A codec of outcomes; `took` is of the one that was revealed last."""
+
+    def __init__(self, outcomes: OutcomeCodec) -> None:
+        self.capture = outcomes.capture
+        self._outcomes = outcomes
+        self.took: int | None = None
+
+    def reveal(self, outcome: Outcome) -> Any:
+        self.took = outcome.took
+        return self._outcomes.reveal(outcome)
 
 
 class TracedRandom(random.Random):
@@ -357,9 +389,11 @@ def traced_services(tracer: Watcher, state: KeyedState, outcomes: OutcomeCodec) 
     """Those of an instance on which the tracer looks."""
     stream = TracedRandom()
     timers, event_timers = (TracedTimers(state, family) for family in (PROCESSING_TIME, EVENT_TIME))
+    revealed = _Revealed(outcomes)
     services = TracedServices(
-        state=state, timers=timers, event_timers=event_timers, random=stream, outcomes=outcomes
+        state=state, timers=timers, event_timers=event_timers, random=stream, outcomes=revealed
     )
+    services.revealed = revealed
     event_timers.event = True
     services.given_rows = GivenRows()
     services.input_sets = tracer.input_sets

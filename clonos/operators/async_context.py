@@ -133,10 +133,10 @@ class _Awaiting(Context):
         if not isinstance(key, str) or not key:
             raise QueryDefinitionError("ctx.effect needs key=, a non-empty string that names the action")
 
-        def perform() -> Any:
+        def perform(*args: Any, **kwargs: Any) -> Any:
             return self._calls.run(fn, args, kwargs)
 
-        asked = EffectRequest(update_wrapper(perform, fn), key)
+        asked = EffectRequest(update_wrapper(perform, fn), args, kwargs, key)
         self._place.asked.append(asked)
         return asked
 

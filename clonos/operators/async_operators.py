@@ -183,7 +183,7 @@ class AsyncMapOperator(_AsyncStateless):
     form = MapOperator.form
 
     async def _take(self, row: Row, result: Any, place: RecordPlace) -> None:
-        place.made.append(self._outputs.taken(one_row(await result, self._name), place.index or 0))
+        place.made.append(self._outputs.taken(one_row(await result, self._name), range(place.index or 0)))
 
 
 class AsyncFlatMapOperator(_AsyncStateless):

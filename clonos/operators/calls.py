@@ -11,6 +11,7 @@ import asyncio
 import inspect
 import queue
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -66,11 +67,14 @@ class CallsUnderWay:
 
     def start(self, number: CallNumber, name: str, asked: CallRequest) -> None:
         generation = self._generation
+        begun: list[int] = []
 
         def ended(result: Callable[[], Any]) -> None:
-            self._ended.put((generation, Ended(number, name, result)))
+            took = (time.monotonic_ns() - begun[0]) // 1000 if begun else 0  # it was cancelled in the queue
+            self._ended.put((generation, Ended(number, name, result, took)))
 
-        self._submit(self._limited(partial(asked.fn, *asked.args, **asked.kwargs)), ended)
+        call = partial(asked.fn, *asked.args, **asked.kwargs)
+        self._submit(self._limited(call, lambda: begun.append(time.monotonic_ns())), ended)
 
     def wait(self) -> Ended:
         while True:
@@ -102,8 +106,9 @@ class CallsUnderWay:
             threading.Thread(target=_serve, args=(self._loop,), name="clonos-calls", daemon=True).start()
         self._loop.call_soon_threadsafe(_begin, self._loop, work, ended)
 
-    async def _limited(self, call: Callable[[], Any]) -> Any:
+    async def _limited(self, call: Callable[[], Any], begins: Callable[[], None]) -> Any:
         async with self._free:
+            begins()
             return await self._tried(call)
 
     async def _tried(self, call: Callable[[], Any]) -> Any:

@@ -99,7 +99,7 @@ def _function(given: Any) -> FunctionType | None:
     if isinstance(given, MethodType):
         given = given.__func__
     if not isinstance(given, FunctionType) and not isinstance(given, type) and given is not None:
-        given = vars(type(given)).get("__call__")  # an object that can be called
+        given = getattr(type(given), "__call__", None)  # noqa: B004 - an object that can be called
     return given if isinstance(given, FunctionType) else None
 
 

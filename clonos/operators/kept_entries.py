@@ -23,6 +23,11 @@ _WITHOUT_ENTRIES: Final = frozenset(
 )
 
 
+def keeps_nothing(form: str) -> bool:
+    """Whether operators of a form keep nothing at all from one call to the next: no state, no timers."""
+    return not keeps_entries(form) and form != ProcessOperator.form
+
+
 def keeps_entries(form: str) -> bool:
     """Whether operators of a form may. Among those of `connect` are the joins."""
     return form.removeprefix("pure ") not in _WITHOUT_ENTRIES

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from asyncio import CancelledError
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Any, Final
 
 import pyarrow as pa
@@ -45,22 +46,23 @@ class Outputs:
         """Add rows to `made`, each as it is when the function hands it back."""
         plain, append = self.plain, made.append
         for row in given:
-            append(row if type(row) is plain else self.taken(row, len(made)))
+            append(row if type(row) is plain else self.taken(row, made))
 
-    def _copied(self, value: Any, index: int) -> tuple[Any, ...]:
+    def _copied(self, value: Any, before: Iterable[Any]) -> tuple[Any, ...]:
         assert self.copier is not None
         if type(value) is not tuple or len(value) != len(self.names):
-            value = self.row(value, index)
+            value = self.row(value, before)
         return self.copier(value)
 
     def settle(self, made: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
         """All outputs of a bundle, of the right length. Raises InputError."""
         if not made or set(map(len, made)) == self._widths:
             return made
-        return [self.row(value, index) for index, value in enumerate(made)]
+        return [self.row(value, islice(made, index)) for index, value in enumerate(made)]
 
-    def row(self, value: Any, index: int) -> tuple[Any, ...]:
-        """One output: a tuple, list, dict, Row, named tuple or data class."""
+    def row(self, value: Any, before: Iterable[Any]) -> tuple[Any, ...]:
+        """One output: a tuple, list, dict, Row, named tuple or data class. `before` are those in front of it, among
+        which there may be marks (`engine.given_rows`)."""
         kind = type(value)
         if kind in self._in_order:
             return tuple(value)
@@ -72,6 +74,7 @@ class Outputs:
                 hint += "; a single row must be yielded, or returned inside a list"
             elif field_names(value) is not None:
                 hint += "; a row with names goes by its names, tuple(row) by position"
+            index = sum(one is not None for one in before)
             raise InputError(f"output {index} of {self._name!r} is not a row: {error}", hint=hint) from error
         if names_of_all(kind) == tuple(self.names):
             self._in_order.add(kind)

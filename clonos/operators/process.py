@@ -84,7 +84,7 @@ class ProcessOperator:
         plain, taken = self._outputs.plain, self._outputs.taken
         made = self._begin_rows()
         append = made.append
-        tell = rows_told(self._services)
+        noted = self._services.given_rows
         result: Any = None
         left = iter(rows)
         before = ctx.begin()
@@ -94,9 +94,9 @@ class ProcessOperator:
                 result = fn(key, row, ctx)
                 if result is not None:
                     for one in result:  # as `Outputs.collect`, without a call per record
-                        append(one if type(one) is plain else taken(one, len(made)))
-                if tell is not None:
-                    tell(len(made))
+                        append(one if type(one) is plain else taken(one, made))
+                if noted is not None:
+                    append(None)
         except RAISED as error:
             ctx.forget()
             index = row_index(left, len(rows))
@@ -106,6 +106,8 @@ class ProcessOperator:
             ctx.key = None
         if not self._in_pieces:
             ctx.keep()
+        if noted is not None:
+            noted.take_marks(made, len(rows))
         return self._side_outputs.settle(made, self._outputs)
 
     @contextmanager
@@ -145,9 +147,9 @@ class ProcessOperator:
         ctx.keep()
         return self._side_outputs.settle(made, self._outputs)
 
-    def _begin_rows(self) -> list[tuple[Any, ...]]:
+    def _begin_rows(self) -> list[Any]:
         """Where the rows of a call go."""
-        made = self._side_outputs.begin()
+        made: list[Any] = self._side_outputs.begin()
         if (sets := self._services.input_sets) is not None:
             sets.rows_go_to(made)
         return made
@@ -306,7 +308,7 @@ class MapOperator(Stateless):
         return self._side_outputs.settle(made, self._outputs)
 
     def _given(self, left: Any, count: int, one: Any) -> tuple[Any, ...]:
-        return self._outputs.taken(one_row(one, self._name), row_index(left, count) or 0)
+        return self._outputs.taken(one_row(one, self._name), range(row_index(left, count) or 0))
 
 
 def one_row(given: Any, name: str) -> Any:
@@ -327,13 +329,16 @@ class FlatMapOperator(Stateless):
     def _run(self, left: Any, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
         fn = self._fn
         args: tuple[Context, ...] = () if self._pure else (self._ctx,)
-        made, tell = self._side_outputs.begin(), rows_told(self._services)
+        made: list[Any] = self._side_outputs.begin()
+        noted = self._services.given_rows
         for row in left:
             result = fn(row, *args)
             if result is not None:
                 self._outputs.collect(result, made)
-            if tell is not None:
-                tell(len(made))
+            if noted is not None:
+                made.append(None)
+        if noted is not None:
+            noted.take_marks(made, len(rows))
         return self._side_outputs.settle(made, self._outputs)
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from clonos.protocol.archive.archive_segment import ArchiveSegment
+from clonos.protocol.archive.archive_segment import ArchiveSegment, RanOn
 from clonos.protocol.archive.segment_cutter import InputSpool, SegmentCutter
 from clonos.protocol.engine.given_rows import GivenRows
 from clonos.protocol.engine.lineage_recorder import LineageRecorder
@@ -50,9 +50,19 @@ class Archivist:
         self._is_on = is_on
         self.cutter = SegmentCutter(origin, "program", Spool(), lineage=is_on)
         self._due: list[ArchiveSegment] = []
+        self._process = next(world.measured)
 
-    def lineage_recorder(self, services: CausalServices) -> LineageRecorder | None:
-        return _Recorder(self._world, self._origin, services, self.cutter) if self._is_on else None
+    def lineage_recorder(
+        self, services: CausalServices, is_live: Callable[[], bool]
+    ) -> LineageRecorder | None:
+        """`is_live`: whether the step that ends ran for the first time."""
+        if not self._is_on:
+            return None
+        return _Recorder(self._world, self._origin, services, self.cutter, is_live, self._process)
+
+    def took(self) -> int | None:
+        """How long a call took: of each another number, so that one which is measured again is another log."""
+        return next(self._world.measured) if self._is_on else None
 
     def restored(self, log_offset: LogOffset) -> None:
         self.cutter.restored(log_offset)
@@ -69,11 +79,14 @@ class Archivist:
         if self._is_on and records.rows:
             self.cutter.take(request.epoch, _block_of(records))
 
-    def cut(self, request: AttachRequest, snapshot: Snapshot) -> None:
+    def cut(self, request: AttachRequest, snapshot: Snapshot, own_from: LogOffset) -> None:
         """What is due before the snapshot is stored."""
         if self._is_on:
             now, is_end = self._world.kernel.now, snapshot.name.final
-            self._due += self.cutter.cut(request, snapshot.instance, written_at=now, is_end=is_end)
+            ran_on = RanOn("host", self._process, own_from)
+            self._due += self.cutter.cut(
+                request, snapshot.instance, written_at=now, is_end=is_end, ran_on=ran_on
+            )
             self._world.checks.archived.takes_snapshot(self._origin, snapshot)
 
     def write_due(self) -> None:
@@ -84,12 +97,22 @@ class Archivist:
 class _Recorder(LineageRecorder):
     """Tells the checkers which records the steps run."""
 
-    def __init__(self, world: World, origin: Origin, services: CausalServices, cutter: SegmentCutter) -> None:
+    def __init__(
+        self,
+        world: World,
+        origin: Origin,
+        services: CausalServices,
+        cutter: SegmentCutter,
+        is_live: Callable[[], bool],
+        process: int,
+    ) -> None:
         self._services = services
         self._ran: list[RecordId] = []  # by the step that is under way
 
         def tell(stop: LogOffset, entry: bytes) -> None:
             world.checks.archived.step_ends(origin, stop, tuple(self._ran))
+            if is_live():
+                world.checks.archived.ran_live(origin, stop, process)
             self._ran.clear()
             cutter.note_lineage(stop, entry)
 

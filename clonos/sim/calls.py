@@ -22,7 +22,7 @@ class CallsUnderWay:
 
     def wait(self) -> Ended:
         number, name, asked = self._under_way.pop(self._pick(len(self._under_way)))
-        return Ended(number, name, partial(asked.fn, *asked.args, **asked.kwargs))
+        return Ended(number, name, partial(asked.fn, *asked.args, **asked.kwargs), 0)
 
     def abandon(self) -> None:
         self._under_way.clear()

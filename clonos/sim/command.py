@@ -20,13 +20,21 @@ from clonos.sim.models.execution import Identity
 from clonos.sim.models.expectations import show
 from clonos.sim.plan import Plan, draw_plan, draw_storm
 from clonos.sim.process_pool import process_pool
-from clonos.sim.rollback_plan import mixed, mixed_with_causal, rolled_back
+from clonos.sim.rollback_plan import (
+    mixed,
+    mixed_with_causal,
+    mixed_with_induced,
+    mixed_with_rounds,
+    rolled_back,
+)
 from clonos.sim.run import Report, run as run_plan
 from clonos.sim.shrink import shrink
 
 BATCH = 200
 STDOUT = Path("-")
-_MIXES: Final[Mapping[str, Callable[[Plan], Plan]]] = {"mixed": mixed, "mixed_with_causal": mixed_with_causal}
+_MIXES: Final[Mapping[str, Callable[[Plan], Plan]]] = {
+    mix.__name__: mix for mix in (mixed, mixed_with_causal, mixed_with_induced, mixed_with_rounds)
+}
 _MODELS = frozenset(identity.value for identity in Identity)
 
 
@@ -42,7 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=RecoveryKind.CAUSAL.value,
         help="which recovery the runs have; all but causal and batch ones are in real time. mixed: some operators "
         "have eager checkpoints, others uncoordinated ones, and some do their epochs again; mixed_with_causal: others "
-        "causal logging. lineage, counters and "
+        "causal logging; mixed_with_induced: others communication-induced checkpoints; mixed_with_rounds: others "
+        "coordinated ones, aligned or not. lineage, counters and "
         "channel_counters are small models of simpler ones: of these every execution is looked at, and --draw shows "
         "which breaks them. recorded is what causal logging adds to the last of them",
     )
@@ -164,6 +173,16 @@ def run_mixed(seed: int) -> Report:
 def run_mixed_with_causal(seed: int) -> Report:
     """The same with eager checkpoints of some operators, and causal logging of others."""
     return run_drawn(partial(_mixed, wide_plan, mixed_with_causal), seed)
+
+
+def run_mixed_with_induced(seed: int) -> Report:
+    """The same with eager checkpoints of some operators, and communication-induced ones of others."""
+    return run_drawn(partial(_mixed, wide_plan, mixed_with_induced), seed)
+
+
+def run_mixed_with_rounds(seed: int) -> Report:
+    """The same with eager checkpoints of some operators, and coordinated ones of others."""
+    return run_drawn(partial(_mixed, wide_plan, mixed_with_rounds), seed)
 
 
 def run_seeds(arguments: argparse.Namespace) -> Iterator[Report]:

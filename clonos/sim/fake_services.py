@@ -39,15 +39,24 @@ class Refused(Exception):
 
 
 class Outcomes:
-    """Outcomes as JSON."""
+    """Outcomes as JSON. `measure` says how long each took, where that is recorded: no two alike."""
+
+    def __init__(self, measure: Callable[[], int | None] = lambda: None) -> None:
+        self._measure = measure
 
     def capture(
-        self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+        self,
+        name: str,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        *,
+        took: int | None = None,
     ) -> Outcome:
         try:
-            return Outcome(name, True, json.dumps(fn(*args, **kwargs)).encode())
+            return Outcome(name, True, json.dumps(fn(*args, **kwargs)).encode(), self._measure())
         except Refused as error:
-            return Outcome(name, False, json.dumps(str(error)).encode())
+            return Outcome(name, False, json.dumps(str(error)).encode(), self._measure())
 
     def reveal(self, outcome: Outcome) -> Any:
         value = json.loads(outcome.payload)

@@ -32,6 +32,7 @@ from clonos.protocol.line.snapshot_name import Since, SnapshotName
 from clonos.protocol.line.unrecorded_commit import UnrecordedCommit
 from clonos.protocol.ports import Bundle, InstancePorts
 from clonos.protocol.recovery.causal.causal_log import Segment
+from clonos.protocol.recovery.causal.longest_prefix import RecoveryState
 from clonos.protocol.recovery.causal.own_log import Writer
 from clonos.protocol.recovery.causal.retrieval import OpenedLog, Recovered
 from clonos.protocol.recovery.marker import Round
@@ -323,7 +324,7 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
             timers=self.timers,
             event_timers=self.event_timers,
             random=random.Random(),
-            outcomes=Outcomes(),
+            outcomes=Outcomes(self.archivist.took),
         )
         outside = Outside(
             self._ask,
@@ -363,7 +364,8 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
             recording=self._repeats,
             marks_checkpoints=choice.marks_checkpoints,
         )
-        return Instance(config, operator, services, ports, self.archivist.lineage_recorder(services))
+        lineage = self.archivist.lineage_recorder(services, lambda: self.live.state is RecoveryState.LIVE)
+        return Instance(config, operator, services, ports, lineage)
 
     def _programs(self, outside: Outside, uses: Uses) -> Programs:
         node, deployment = self._node, self._world.deployment
@@ -495,13 +497,12 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
 
     # ------------------------------------------------------- rounds of checkpoints
 
-    def send_marker(self, round: Round) -> Steps:
-        yield from self._replica.pause("sends a marker")
+    def marker_frame(self, round: Round, emitted_output: OutputNumber) -> OutputFrame:
         readers = self._world.plan.dataflow.topology.downstream(self._node.number)
         marks = tuple((to, RoundMark(round)) for to in range(sum(reader.parallelism for reader in readers)))
-        acked, emitted = self.session.acked_input, self.live.emitted_output
-        output = Output(acked, emitted, self.live.log_offset, b"", 0, NO_OUTPUT, NO_OUTPUT)
-        self._replica.send(OutputFrame(output, (), marks))
+        acked = self.session.acked_input
+        output = Output(acked, emitted_output, self.live.log_offset, b"", 0, NO_OUTPUT, NO_OUTPUT)
+        return OutputFrame(output, (), marks)
 
     def round_stored(self, stored: StoredRound) -> None:
         self._replica.round_stored(stored)
@@ -535,7 +536,7 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
             dict(self.consumed),
         )
         self._world.checks.snapshots(self, snapshot)
-        self.archivist.cut(self.hello, snapshot)
+        self.archivist.cut(self.hello, snapshot, self.session.incarnation.own_from)
         return snapshot
 
     def kept_records(self, records: Bundle) -> bytes:

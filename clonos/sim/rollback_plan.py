@@ -33,6 +33,8 @@ _BEYOND_CALLS: Final = frozenset({Fault.CHECKPOINT_OLDER, Fault.PROGRAM_CHANGED}
 """A call under way takes effect after a start from an older copy, or of another program, has looked at what is visible
 (docs/limits.md)."""
 
+_STORED_FIRST: Final = (RecoveryKind.EAGER, RecoveryKind.EVENT_LOG)
+
 
 def mixed(plan: Plan) -> Plan:
     """The same with uncoordinated checkpoints, and eager ones of some operators; where there are many, one may do its
@@ -66,6 +68,29 @@ def mixed_with_causal(plan: Plan) -> Plan:
     operators = [NodeId(node.number) for node in plan.dataflow.operators]
     kind = rng.choice((RecoveryKind.EAGER, RecoveryKind.EVENT_LOG))
     own = {node: kind for node in operators if rng.random() < 0.5} or {rng.choice(operators): kind}
+    return replace(plan, own_recoveries=tuple(own.items()))
+
+
+def mixed_with_induced(plan: Plan) -> Plan:
+    """The same with communication-induced checkpoints, and eager ones of some operators; one may do its epochs again
+    as a whole."""
+    plan = rolled_back(plan, RecoveryKind.COMMUNICATION_INDUCED)
+    rng = Random(f"{plan.seed}/mixed with induced")
+    operators = [NodeId(node.number) for node in plan.dataflow.operators]
+    own = {node: rng.choice(_STORED_FIRST) for node in operators if rng.random() < 0.5}
+    if len(operators) > 1 and rng.random() < 0.2:
+        own[rng.choice(operators[1:])] = RecoveryKind.BATCH
+    own = own or {rng.choice(operators): rng.choice(_STORED_FIRST)}
+    return replace(plan, own_recoveries=tuple(own.items()))
+
+
+def mixed_with_rounds(plan: Plan) -> Plan:
+    """The same with coordinated checkpoints, aligned or not, and eager ones of some operators."""
+    rng = Random(f"{plan.seed}/mixed with rounds")
+    plan = rolled_back(plan, rng.choice((RecoveryKind.COORDINATED, RecoveryKind.UNALIGNED)))
+    operators = [NodeId(node.number) for node in plan.dataflow.operators]
+    others = rng.sample(operators, rng.randint(1, max(len(operators) - 1, 1)))
+    own = {node: rng.choice(_STORED_FIRST) for node in sorted(others)}
     return replace(plan, own_recoveries=tuple(own.items()))
 
 

@@ -6,6 +6,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import count
 from typing import Any
 
 from clonos.errors import StorageUnavailable
@@ -117,6 +118,7 @@ class World:
         self.outcome: str | None = None
         self.reason = ""
         self._numbers: Counter[str] = Counter()
+        self.measured = count(1)
         kinds = plan.sink_kinds
         self.sinks: dict[Origin, SinkPlace] = {
             origin: KINDS[kinds[origin.node]](self, origin)

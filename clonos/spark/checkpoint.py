@@ -10,6 +10,7 @@
                                         highest output number that was given until then
     <checkpoint>/clonos/channels/       the numbers of source channels that have names (clonos.storage.channel_pages)
     <checkpoint>/clonos/tables/         the versions of tables beside streams (clonos.storage.table_versions)
+    <checkpoint>/clonos/openlineage/    runs without a last event (clonos.spark.openlineage.untold_runs)
     <checkpoint>/clonos/state/...       snapshots (clonos.storage.snapshots)
 
 What is written here, its leader writes (clonos.spark.leadership).

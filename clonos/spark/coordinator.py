@@ -278,8 +278,8 @@ class Coordinator(QueryCoordinator):
         )
 
     def _publish_broadcasts(self) -> None:
-        """Those of past epochs stay while these can be repeated."""
-        is_archived = bool(self._settings.archive_keep)
+        """Those of past epochs stay while these can be repeated, whether this start leaves anything or not."""
+        is_archived = bool(self._settings.archive_keep) or Archive(self._checkpoint.location).is_begun
         self._compiled.broadcasts.publish(self._checkpoint.location, keeps_others=is_archived)
 
     def _begin_archive(self) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 from clonos.errors import QueryDefinitionError
 from clonos.protocol.ids import NODE_BITS
 from clonos.spark.before_causal import check_before_causal, items
+from clonos.spark.error_loggers import make_error_loggers
 from clonos.spark.location import source_path
 from clonos.spark.plan import SourcePlan
 from clonos.spark.types import quoted
@@ -31,6 +32,7 @@ _HIGHEST_CHANNEL = (1 << (63 - NODE_BITS)) - 1
 
 def identify(df: Any, channel: Any, position: Any) -> SourcePlan:
     """A source plan, or a refusal that names the source."""
+    make_error_loggers()
     from pyspark.sql import functions as f
 
     if (channel is None) != (position is None):

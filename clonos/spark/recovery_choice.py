@@ -20,8 +20,8 @@ from clonos.spark.settings import Settings
 LOG = logging.getLogger("clonos")
 
 _TOGETHER: Final = (
-    "in one query there may be eager, event_log, uncoordinated and batch ones; causal, eager and event_log ones; or "
-    "one recovery alone"
+    "in one query there may be eager and event_log ones, and beside them causal ones; coordinated ones, or unaligned "
+    "ones; or batch and uncoordinated, or communication_induced, ones"
 )
 
 
@@ -83,8 +83,7 @@ def check_recovery(
             )  # that of others
             _check_operator(each, recovery, causal, standby=standby)
     if realtime and any(isinstance(sink.sink, BatchSink) for sink in holding):
-        mixes = recovery.logs_messages and recovery.mixes
-        eager = ", or recovery='eager' to the operators before it" if mixes else ""
+        eager = "" if recovery.begins_epochs_again else ", or recovery='eager' to the operators before it"
         raise QueryDefinitionError(
             f"{said}: a batch of foreachBatch, of a table, or of the console ends with an epoch, and what a sink holds "
             "may be seen later" + _who_goes_back(recovery, operators),
@@ -102,13 +101,15 @@ def tell_who_goes_back(recoveries: Recoveries, topology: Topology) -> None:
     """An operator was given eager checkpoints so that its rows are seen at once, and they are not."""
     for number, kind in recoveries.by_node.items():
         if kind.sends_late and number in recoveries.goes_back:
-            before = [repr(node.name) for node in recoveries.sent_back_by(topology, number)]
+            before = recoveries.sent_back_by(topology, number)
+            kinds = sorted({recoveries.by_node[NodeId(node.number)].value for node in before})
             LOG.warning(
                 "the rows of %r, which are stored before they are sent, are not seen at once: it goes back with %s, "
-                "which %s uncoordinated checkpoints. Give recovery='eager' there, too",
+                "which %s %s checkpoints. Give recovery='eager' there, too",
                 topology.node(number).name,
-                " and ".join(before),
+                " and ".join(repr(node.name) for node in before),
                 "has" if len(before) == 1 else "have",
+                " and ".join(kinds),
             )
 
 
@@ -153,13 +154,11 @@ def _check_own(recovery: RecoveryKind, node: OperatorPlan, *, realtime: bool) ->
         )
     if own.goes_with(recovery):
         return
-    for_all = (
-        "uncoordinated, eager, event_log or batch" if own.mixes else f"{own.value} and leave recovery= out"
-    )
+    *most, last = (kind.value for kind in RecoveryKind if own.goes_with(kind))
     raise QueryDefinitionError(
         f"operator {node.binding.name!r} has recovery={own.value!r} in a query of spark.clonos.recovery="
         f"{recovery.value}: {_TOGETHER}",
-        hint=f"Set spark.clonos.recovery to {for_all}, or leave recovery={own.value!r} out",
+        hint=f"Set spark.clonos.recovery to {', '.join(most)} or {last}, or leave recovery={own.value!r} out",
     )
 
 

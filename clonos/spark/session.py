@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from clonos.errors import ConfigurationError, QueryDefinitionError
+from clonos.spark.error_loggers import make_error_loggers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,6 +43,7 @@ def configure(builder: SparkSession.Builder, *, kafka: bool = False) -> SparkSes
     from clonos.environment import check_spark_version, jar_path
 
     check_spark_version()
+    make_error_loggers()
     given: dict[str, Any] = getattr(builder, "_options", {})
     jvm = _running_jvm()
     jars = [str(jar_path()), *(str(path) for path in (kafka_jars() if kafka else ()))]

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
@@ -46,6 +47,7 @@ FOLDER: Final = "clonos/archive"
 PROGRAM_MAGIC: Final = b"CLAP"
 _SUFFIX: Final = ".program"
 _KEYS: Final = "keys"
+_PROGRAMS: Final = "programs"
 _ERASURE: Final = "erasure.json"
 _TAG: Final = "archive"  # of what is written, but of a process that has an instance
 _TMP_NAME: Final = re.compile(r"(\d+)-(\d+)-([0-9a-f]+)-\d+")
@@ -112,8 +114,17 @@ class Archive:
             self._writing = (key,)
             if key.id.hex() not in self._keys_used():
                 self._folder.write(f"{_KEYS}/{key.id.hex()}", b"")
+            self._bring_over()
         self._folder.sweep()
         self.cleaned.decrypt()
+
+    def _bring_over(self) -> None:
+        """What is never dropped is encrypted with the key that is in use now, so that an older one may go some day."""
+        done = self._folder.stored_alike(_PROGRAMS)
+        for name in self._folder.sizes(_PROGRAMS):
+            if name not in done:
+                with suppress(LogCorrupt):  # with a key that is not given any more
+                    self._folder.write(f"{_PROGRAMS}/{name}", self._folder.read(f"{_PROGRAMS}/{name}"))
 
     def _writes_with(self) -> ArchiveKey | None:
         """The first key that is given of those in use; None where none is, so that nothing is encrypted. Raises
@@ -167,15 +178,20 @@ class Archive:
 
     # programs
 
+    @property
+    def is_begun(self) -> bool:
+        """Whether an operator has ever left anything."""
+        return bool(self._folder.sizes(_PROGRAMS))
+
     def has_program(self, digest: str) -> bool:
-        return f"{digest}{_SUFFIX}" in self._folder.stored_alike("programs")
+        return f"{digest}{_SUFFIX}" in self._folder.stored_alike(_PROGRAMS)
 
     def write_program(self, digest: str, raw: bytes) -> None:
-        self._folder.write(f"programs/{digest}{_SUFFIX}", PROGRAM_MAGIC + seal(raw, PROGRAM_MAGIC))
+        self._folder.write(f"{_PROGRAMS}/{digest}{_SUFFIX}", PROGRAM_MAGIC + seal(raw, PROGRAM_MAGIC))
 
     def program(self, digest: str) -> bytes | None:
         """None where it is not there. Raises LogCorrupt."""
-        path = f"programs/{digest}{_SUFFIX}"
+        path = f"{_PROGRAMS}/{digest}{_SUFFIX}"
         try:
             raw = self._folder.read(path)
         except FileNotFoundError:

@@ -52,7 +52,7 @@ class CompactedName:
         if found is None:
             return None
         first, last, at, fence, digest = found.groups()
-        return cls(Epoch(int(first)), Epoch(int(last)), int(at), Fence(int(fence, 16)), digest)
+        return cls(Epoch(int(first)), Epoch(int(last)), int(at), Fence.parse(fence), digest)
 
     @property
     def epochs(self) -> range:
@@ -73,7 +73,7 @@ def compacted(segments: Iterable[tuple[SegmentName, bytes]], fence: Fence) -> tu
     """The name and the bytes of a file with these segments, one at least; `fence` is the writer's."""
     ordered = sorted(segments)
     entries = b"".join(
-        _ENTRY.pack(name.epoch, name.written_at, name.fence.to_bytes(16, "big"), name.number, len(raw))
+        _ENTRY.pack(name.epoch, name.written_at, name.fence.pack(), name.number, len(raw))
         for name, raw in ordered
     )
     index = seal(entries, MAGIC)
@@ -108,7 +108,7 @@ def read_index(begun: bytes, where: str) -> dict[SegmentName, Place]:
         raise LogCorrupt(f"the index of {where} is cut off")
     found: dict[SegmentName, Place] = {}
     for epoch, written_at, fence, number, size in _ENTRY.iter_unpack(entries):
-        name = SegmentName(Epoch(epoch), written_at, Fence(int.from_bytes(fence, "big")), number)
+        name = SegmentName(Epoch(epoch), written_at, Fence.unpack(fence), number)
         found[name] = Place(end, size)
         end += size
     return found

@@ -300,13 +300,6 @@ class Database:
         except Exception as error:
             self.failed(error, "flushing")
 
-    def flush_tables(self) -> None:
-        """Write what is in memory to tables, and wait for that."""
-        try:
-            self.raw.flush(wait=True)
-        except Exception as error:
-            self.failed(error, "flushing")
-
     @property
     def flushing(self) -> bool:
         """Whether tables are being written."""

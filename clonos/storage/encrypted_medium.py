@@ -55,6 +55,7 @@ class EncryptedMedium:
         self._encryption = encryption
         self._keys = encryption.keys
         self._corrupt = encryption.corrupt
+        self._key_ids: dict[str, bytes] = {}  # of files, as far as that was asked
         self.exclusive = medium.exclusive
 
     def __str__(self) -> str:
@@ -70,15 +71,22 @@ class EncryptedMedium:
         return found
 
     def stored_alike(self, directory: str) -> dict[str, int]:
-        """As `sizes`, of those that are encrypted, if what is written is."""
-        if self._encryption.writing is None:
+        """As `sizes`, of those that are encrypted with the same key as what is written, if that is. Each is looked
+        into once."""
+        if (key := self._encryption.writing) is None:
             return self.sizes(directory)
-        stored = self._medium.sizes(directory)
         return {
             name.removesuffix(SUFFIX): content_size(size)
-            for name, size in stored.items()
-            if name.endswith(SUFFIX)
+            for name, size in self._medium.sizes(directory).items()
+            if name.endswith(SUFFIX) and self._is_of(key, f"{directory}/{name}")
         }
+
+    def _is_of(self, key: ArchiveKey, stored: str) -> bool:
+        """Whether a file is encrypted with a key."""
+        if stored not in self._key_ids:
+            with suppress(FileNotFoundError, DoesNotOpen):
+                self._key_ids[stored] = key_id(_header(self._medium.chunks(stored))[0])
+        return self._key_ids.get(stored) == key.id
 
     def read(self, name: str) -> bytes:
         try:
@@ -95,12 +103,7 @@ class EncryptedMedium:
         return self._opened(name, stored)
 
     def _opened(self, name: str, stored: Iterator[bytes]) -> Iterator[bytes]:
-        begun = bytearray()
-        for piece in stored:
-            begun += piece
-            if len(begun) >= HEADER_BYTES:
-                break
-        header = bytes(begun[:HEADER_BYTES])
+        header, begun = _header(stored)
         where = f"{self}/{name}{SUFFIX}"
         try:
             key = self._keys.find(key_id(header))
@@ -109,7 +112,7 @@ class EncryptedMedium:
                     f"{where} is encrypted with a key that is not given here ({key_id(header).hex()})",
                     hint=f"{VARIABLE} names the file with the keys",
                 )
-            rest = itertools.chain([bytes(begun[HEADER_BYTES:])], stored)
+            rest = itertools.chain([begun], stored)
             yield from decrypted(header, rest, key, self._encryption.place(name))
         except DoesNotOpen as error:
             raise self._corrupt(f"{where} {error}") from error
@@ -117,6 +120,7 @@ class EncryptedMedium:
     def write(self, name: str, data: bytes, temporary: str) -> None:
         stored, content = self._closed(name, data)
         self._medium.write(stored, content, temporary)
+        self._key_ids.pop(stored, None)
         if stored != name:
             self._delete(name)
 
@@ -140,6 +144,7 @@ class EncryptedMedium:
                 target.write(piece)
             target.flush()
             self._medium.put(target.name, name + SUFFIX, temporary)
+        self._key_ids.pop(name + SUFFIX, None)
         self._delete(name)
 
     def sync(self, name: str) -> None:
@@ -160,5 +165,16 @@ class EncryptedMedium:
         self._delete(name)
 
     def _delete(self, stored: str) -> None:
+        self._key_ids.pop(stored, None)
         with suppress(FileNotFoundError):
             self._medium.delete(stored)
+
+
+def _header(stored: Iterator[bytes]) -> tuple[bytes, bytes]:
+    """Of a file, and what has been read behind it."""
+    begun = bytearray()
+    for piece in stored:
+        begun += piece
+        if len(begun) >= HEADER_BYTES:
+            break
+    return bytes(begun[:HEADER_BYTES]), bytes(begun[HEADER_BYTES:])

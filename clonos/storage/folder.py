@@ -151,8 +151,8 @@ class Folder:
             return self._medium.sizes(directory)
 
     def stored_alike(self, directory: str) -> dict[str, int]:
-        """As `sizes`, of files that are encrypted, if what is written is: others are not taken for what would be
-        written anew."""
+        """As `sizes`, of files that are encrypted with the key that what is written is, if it is: others are not taken
+        for what would be written anew."""
         if not isinstance(self._medium, EncryptedMedium):
             return self.sizes(directory)
         with self._looking("listing", directory):

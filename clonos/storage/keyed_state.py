@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from rocksdict import AccessType
+
 from clonos.errors import SnapshotCorrupt, StateError
 from clonos.storage.database import DEFAULT_MEMORY_BYTES, Batch, Database, prefix_end, tuned
 from clonos.storage.disk_errors import disk
@@ -64,6 +66,26 @@ class _States:
         lower, skip = STATE_PREFIX + prefix, len(STATE_PREFIX)
         cursor = self._database.cursor(lower, prefix_end(lower))  # its view is of now, not of the first step
         return ((key[skip:], data) for key, data in iter(cursor))
+
+
+def has_remains(path: str) -> bool:
+    """Whether the files of a state, which is not in use, may have something that is deleted, or was written again
+    since. They are only read: RocksDB merges tables as soon as it may write."""
+    if any(Path(path).glob(f"{FILE}*")):
+        return True
+    database = Database(
+        path,
+        what="the keyed state",
+        corrupt=SnapshotCorrupt,
+        options=tuned(DEFAULT_MEMORY_BYTES),
+        wal=False,
+        access=AccessType.read_only(),
+    )
+    try:
+        there = sum(1 for _ in database.cursor(b"", None))
+        return sum(int(each["num_entries"]) for each in database.raw.live_files()) != there
+    finally:
+        database.close()
 
 
 class KeyedState(StateCache):
@@ -179,15 +201,6 @@ class KeyedState(StateCache):
                     anew.checkpoint(directory)
                 finally:
                     anew.close()
-
-    @property
-    def has_remains(self) -> bool:
-        """Whether tables may have something that is deleted, or was written again since."""
-        self.flush()
-        self.database.flush_tables()
-        there = sum(1 for _ in self.database.cursor(b"", None))
-        tables = self.database.raw.live_files()
-        return sum(int(each["num_entries"]) for each in tables) != there
 
     @property
     def entries(self) -> int:

@@ -14,7 +14,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from clonos.errors import LogCorrupt, StateError
-from clonos.protocol.archive.archive_segment import ArchiveSegment, EpochEnded
+from clonos.protocol.archive.archive_segment import ArchiveSegment, EpochEnded, RanOn
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Epoch, LogOffset, Origin, OutputNumber
 from clonos.values import state_codec as values
@@ -48,6 +48,7 @@ def encode_segment(segment: ArchiveSegment) -> bytes:
             "blocks": len(segment.blocks),
             "bytes": len(body),
             **_lineage_said(segment.lineage),
+            **_process_said(segment.ran_on),
         }
     )
     packed = pa.compress(body, codec=_CODEC, asbytes=True) if body else b""
@@ -83,6 +84,7 @@ def decode_segment(raw: bytes, where: str) -> ArchiveSegment:
             ended=None if ended is None else EpochEnded(LogOffset(ended[0]), OutputNumber(ended[1])),
             erased_at=said.get("erased_at"),
             lineage=_lineage_of(said),
+            ran_on=_process_of(said),
         )
     except (KeyError, TypeError, ValueError, struct.error, pa.ArrowException, OSError, StateError) as error:
         raise LogCorrupt(f"{where} cannot be read: {error}") from error
@@ -104,6 +106,18 @@ def _lineage_of(said: dict[str, Any]) -> bytes | None:
     if len(unpacked) != size:
         raise ValueError(f"a lineage of {size} bytes has {len(unpacked)}")
     return unpacked
+
+
+def _process_said(ran_on: RanOn | None) -> dict[str, Any]:
+    """Nothing where it is not known, as in segments of older versions."""
+    return {} if ran_on is None else {"ran_on": [ran_on.host, ran_on.pid, ran_on.since]}
+
+
+def _process_of(said: dict[str, Any]) -> RanOn | None:
+    if "ran_on" not in said:
+        return None
+    host, pid, since = said["ran_on"]
+    return RanOn(host, pid, LogOffset(since))
 
 
 def _blocks(body: bytes, count: int) -> tuple[bytes, ...]:

@@ -35,7 +35,7 @@ class SegmentFiles:
         self._single: dict[SegmentName, int] = {}  # with their bytes
         self._compacted: dict[CompactedName, int] = {}
         self._indexes: dict[CompactedName, dict[SegmentName, Place]] = {}
-        self._where: dict[SegmentName, CompactedName] = {}
+        self._where: dict[SegmentName, list[CompactedName]] = {}  # more than one where writers were cut short
         self._at_hand: tuple[CompactedName, bytes] | None = None  # the last one that was read
 
     def _path(self, name: SegmentName | CompactedName) -> str:
@@ -77,7 +77,10 @@ class SegmentFiles:
             read = dict(zip(new, pool.map(self._index, new), strict=True))
         known = {name: index for name, index in self._indexes.items() if name in self._compacted}
         self._indexes = known | {name: index for name, index in read.items() if index is not None}
-        self._where = {name: place for place, index in sorted(self._indexes.items()) for name in index}
+        self._where = {}
+        for place, index in sorted(self._indexes.items()):
+            for name in index:
+                self._where.setdefault(name, []).append(place)
 
     def _index(self, name: CompactedName) -> dict[SegmentName, Place] | None:
         """None where the file has gone. Of one that is damaged there is a damaged segment for each epoch that it may
@@ -109,14 +112,14 @@ class SegmentFiles:
 
     def _found(self, name: SegmentName) -> tuple[bytes, str] | None:
         """A segment's bytes, and where they are. Raises LogCorrupt."""
-        place = None if name in self._single else self._where.get(name)
+        places = [] if name in self._single else self._where.get(name, [])
         try:
-            if place is None:
+            if not places:
                 path = self._path(name)
                 return self._folder.read(path), self._folder.path(path)
-            return self._indexes[place][name].of(
-                self._content(place)
-            ), f"{name} in {self._folder.path(self._path(place))}"
+            place = places[-1]
+            raw = self._indexes[place][name].of(self._content(place))
+            return raw, f"{name} in {self._folder.path(self._path(place))}"
         except FileNotFoundError:
             return None
 
@@ -145,7 +148,7 @@ class SegmentFiles:
         for several in [name for name in self._compacted if name.last <= epoch]:
             self._folder.delete(self._path(several))
 
-    def replace(self, names: Iterable[SegmentName], left: Iterable[ArchiveSegment], fence: Fence) -> None:
+    def replace(self, names: Iterable[SegmentName], left: Iterable[ArchiveSegment]) -> None:
         """Nothing of these is there behind it, but what is left instead, under some of their names."""
         self._look()
         gone = set(names)
@@ -153,8 +156,8 @@ class SegmentFiles:
         for segment in left:
             self.write(segment)
             kept.add(_name_of(segment))
-        for place in sorted({self._where[name] for name in gone if name in self._where}):
-            self._rewrite(place, gone, fence)
+        for place in sorted({place for name in gone for place in self._where.get(name, ())}):
+            self._rewrite(place, gone)
         for name in gone - kept:
             self._folder.delete(self._path(name))
 
@@ -171,7 +174,8 @@ class SegmentFiles:
                     found[name.epochs] = error.message
         return found
 
-    def _rewrite(self, place: CompactedName, gone: set[SegmentName], fence: Fence) -> None:
+    def _rewrite(self, place: CompactedName, gone: set[SegmentName]) -> None:
+        """Under a name that is the same whenever this is done again."""
         try:
             raw = self._content(place)
         except LogCorrupt:
@@ -179,7 +183,7 @@ class SegmentFiles:
         else:
             rest = [(name, at.of(raw)) for name, at in self._indexes[place].items() if name not in gone]
         if rest:
-            name, content = compacted(rest, fence)
+            name, content = compacted(rest, place.fence)
             self._folder.write(self._path(name), content)
         self._folder.delete(self._path(place))
 

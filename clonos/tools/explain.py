@@ -12,6 +12,8 @@ from clonos.archive.drawing import draw
 from clonos.archive.explain import RowId, as_json, columns, explain
 from clonos.archive.masking import Mask
 from clonos.archive.reading import ArchivedQuery
+from clonos.protocol.archive.episode import Share
+from clonos.values.readable import span
 
 _SHOWN = 20
 """Records, keys and states of one call, in text; JSON has all."""
@@ -73,7 +75,7 @@ def _made(said: dict[str, Any]) -> Iterator[str]:
     if "lacking" in said:
         yield f"  CANNOT BE HAD: {said['lacking']}"
         return
-    yield f"  ran as   {'; '.join(map(_process, said['processes']))}"
+    yield from _processes(said["processes"])
     at_once = sum(1 for each in said["inputs"] if not each.get("kept"))
     how = {"record": "for one record", "bundle": f"for {at_once} records at once"}
     yield f"  called   {how.get(said['made_by_a'], 'at the ' + said['made_by_a'])}" + _fired(said)
@@ -88,7 +90,8 @@ def _made(said: dict[str, Any]) -> Iterator[str]:
         yield f"    before {one['before']!r}"
         yield f"    after  {one['after']!r}"
     for one in said["asked"]:
-        yield f"  {one['kind']:<8} {one['what']}{_given(one)}"
+        took = f"  ({span(one['took_us'])})" if "took_us" in one else ""
+        yield f"  {one['kind']:<8} {one['what']}{_given(one)}{took}"
     for one in said["inputs"][:_SHOWN]:
         yield from _input(one)
     if (more := len(said["inputs"]) - _SHOWN) > 0:
@@ -103,9 +106,14 @@ def _fired(said: dict[str, Any]) -> str:
     return fired + (f", with the watermark at {said['watermark']}" if "watermark" in said else "")
 
 
-def _process(one: dict[str, int]) -> str:
-    lost = f", {one['replacement']} lost before it" if one["replacement"] else ""
-    return f"start {one['start']}, task {one['attempt']}{lost}"
+def _processes(said: list[dict[str, Any]]) -> Iterator[str]:
+    """What is left in the archive says who has run it; of a process that was lost before it left that, nothing does."""
+    if not any(one["did"] in (Share.RAN, Share.UNKNOWN) for one in said):
+        yield "  ran      in a process that was lost before it had left this in the archive"
+    for one in said:
+        lost = f", {one['replacement']} lost before it" if one["replacement"] else ""
+        where = f" on {one['host']}, process {one['pid']}" if "host" in one else ""
+        yield f"  {one['did']:<8} in start {one['start']}, task {one['attempt']}{where}{lost}"
 
 
 def _given(one: dict[str, Any]) -> str:

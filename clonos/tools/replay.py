@@ -122,15 +122,18 @@ def _stop(query: ArchivedQuery, row: RowId, debugger: Debugger | None) -> int:
 
 def _called(call: TracedCall) -> str:
     key = ", ".join(map(repr, call.keys[0])) if len(call.keys) == 1 else ""
-    if call.timers:
+    if len(call.timers) == 1:
         return f"in the timer {call.timers[0][1]!r} of key {key}"
+    if call.timers:
+        return f"in {len(call.timers)} timers that fired together"
     if not call.inputs:
         return f"at the {call.form}"
-    of = f"key {key}" if key else f"{len(call.keys)} keys"
+    has_keys = any(call.keys)  # of an operator without, it is empty
+    of = f"key {key}, " if key else f"{len(call.keys)} keys, " if has_keys else ""
     return (
-        f"in the call for {of}, {call.inputs[0].row!r}"
+        f"in the call for {of}{call.inputs[0].row!r}"
         if len(call.inputs) == 1
-        else (f"in the call for {of}, {len(call.inputs)} records")
+        else (f"in the call for {of}{len(call.inputs)} records")
     )
 
 

@@ -20,6 +20,16 @@ def moment(microseconds: int) -> str:
         return f"{microseconds} us"
 
 
+def span(microseconds: int) -> str:
+    """How long something took, with three digits; of seconds all."""
+    for unit, size in (("us", 1), ("ms", 1_000)):
+        rounded = float(f"{microseconds / size:.3g}")
+        if rounded < 1000:
+            return f"{rounded:g} {unit}"
+    seconds = microseconds / 1_000_000
+    return f"{seconds:.3g} s" if seconds < 999.5 else f"{seconds:,.0f} s"
+
+
 def key_said(data: bytes) -> Any:
     """A key of the keyed state as it was before it became bytes; what is kept under a name has that behind it."""
     try:

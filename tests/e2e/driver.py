@@ -22,7 +22,10 @@ from typing import Any
 from ledger_job import Run
 from modes import MODES
 
-FIELDS = ("mode", "count", "keys", "faults", "parallelism", "trigger", "settings", "patience", "location")
+FIELDS = (
+    *("mode", "count", "keys", "faults", "parallelism", "trigger", "settings", "patience", "location"),
+    *("first_recovery", "second_recovery"),
+)
 START_SECONDS = 180.0
 LOOK_SECONDS = 0.5
 

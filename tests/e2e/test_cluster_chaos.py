@@ -3,8 +3,8 @@
 Whatever a query consists of is killed or stopped, by seed: primaries and standbys, both of an instance at once, the
 replica server of the driver's host and that of a replica service on the other one, the service itself (a named one, or
 those of executors), the network between the two, executors, and the driver, which is followed by another one over the
-same checkpoint. The output has to be exact, and no Spark task fails and no query starts again for the loss of replicas,
-of whichever kind.
+same checkpoint. The output has to be exact, and with causal logging no Spark task fails and no query starts again for
+the loss of replicas, of whichever kind.
 
     CLONOS_SOAK_MINUTES=3 CLONOS_SOAK_SEED=7 make soak ARGS="tests/e2e/test_cluster_chaos.py -s"
 """
@@ -30,6 +30,7 @@ from ledger_job import Run, assert_exact
 from modes import MODES
 from services import Service
 from test_executors import ON_EXECUTORS, services
+from test_rollbacks import MIXED, RECOVERIES, steady
 
 from clonos.errors import ConfigurationError, NotRunning
 from clonos.sources.log_writer import LogWriter
@@ -252,6 +253,16 @@ class ChaosOnExecutors(Chaos):
         self._driver.end()
 
 
+class ChaosWithoutStandbys(Chaos):
+    """Of recoveries with which the query may start again for a lost replica."""
+
+    def kinds(self) -> list[Callable[[float, float], None]]:
+        return [kind for kind in super().kinds() if kind not in (self.strike_standby, self.kill_instance)]
+
+    def _check(self, after: str) -> None:
+        assert self._driver.alive, (after, self._driver.last)
+
+
 @contextlib.contextmanager
 def fed(setup: Run) -> Iterator[None]:
     """Records come as long as it lasts; then it is known how many there are."""
@@ -279,13 +290,28 @@ def fed(setup: Run) -> Iterator[None]:
 @pytest.mark.parametrize("mode", MODES)
 def test_minutes_of_random_losses(plugin_jar: Path, tmp_path: Path, mode: str, kind: type[Chaos]) -> None:
     settings = {"standby": "hot", "replica.deadline": f"{DEADLINE:g}s", "restart.limit": "100"}
-    setup = Run(tmp_path, mode=mode, trigger=TRIGGERS[mode], deadline=SECONDS + 180.0, settings=settings)
+    setup = Run(tmp_path, mode=mode, trigger=TRIGGERS[mode], settings=settings)
+    is_exact_through_minutes(setup, kind)
+
+
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("recovery", [*RECOVERIES, *MIXED])
+def test_minutes_of_random_losses_with_another_recovery(
+    plugin_jar: Path, tmp_path: Path, recovery: str
+) -> None:
+    setup = steady(tmp_path, recovery)
+    setup.settings["replica.deadline"] = f"{DEADLINE:g}s"
+    is_exact_through_minutes(setup, ChaosWithoutStandbys)
+
+
+def is_exact_through_minutes(setup: Run, kind: type[Chaos]) -> None:
+    setup.deadline = SECONDS + 180.0
     temporary = Path(tempfile.mkdtemp(prefix="cc-", dir="/tmp"))
-    print(f"{mode}, seed {SEED}, {SECONDS:g} s")
-    with Cluster(tmp_path / "cluster") as cluster, contextlib.ExitStack() as stack:
+    print(f"{setup.mode}, seed {SEED}, {SECONDS:g} s")
+    with Cluster(setup.base / "cluster") as cluster, contextlib.ExitStack() as stack:
         stack.callback(shutil.rmtree, temporary, ignore_errors=True)
         with fed(setup):
-            chaos = kind(cluster, setup, tmp_path / "service", temporary, SEED)
+            chaos = kind(cluster, setup, setup.base / "service", temporary, SEED)
             stack.callback(chaos.close)
             chaos.run(SECONDS)
         chaos.finish()

@@ -31,6 +31,14 @@ MIXED = {
     "eager, then batch": ("uncoordinated", "eager", "batch"),
     "event log, then uncoordinated": ("uncoordinated", "event_log", None),
     "uncoordinated, then event log": ("uncoordinated", None, "event_log"),
+    "eager, then induced": ("communication_induced", "eager", None),
+    "induced, then eager": ("communication_induced", None, "eager"),
+    "induced, then event log": ("communication_induced", None, "event_log"),
+    "induced, then batch": ("communication_induced", None, "batch"),
+    "eager, then coordinated": ("coordinated", "eager", None),
+    "coordinated, then eager": ("coordinated", None, "eager"),
+    "event log, then unaligned": ("unaligned", "event_log", None),
+    "unaligned, then event log": ("unaligned", None, "event_log"),
     **WITH_CAUSAL,
 }
 """That of the query, and of the two operators where they have another one."""

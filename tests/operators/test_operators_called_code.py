@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from clonos.operators.function_code import called_code
+from clonos.operators.function_code import called_code, code_digest
 from clonos.operators.process import ConnectOperator, MapOperator, ProcessOperator
 from clonos.operators.window_contents import Aggregate, AllRows
 from clonos.operators.window_operator import WindowOperator
@@ -40,6 +41,21 @@ def window(contents: Any) -> WindowOperator:
 )
 def test_it_is_that_of_what_the_user_has_given(operator: Any, functions: list[Any]) -> None:
     assert called_code(operator) == [each.__code__ for each in functions]
+
+
+class Called:
+    def __call__(self, *given: Any) -> list[Any]:
+        return [3]
+
+
+class CalledByInheritance(Called):
+    pass
+
+
+def test_an_object_is_called_by_what_it_has_inherited_too() -> None:
+    for given in (Called(), CalledByInheritance(), functools.partial(CalledByInheritance(), 1)):
+        assert called_code(ProcessOperator(given, OUT, name="x")) == [Called.__call__.__code__]
+        assert code_digest(given)
 
 
 def test_without_one_in_python_it_is_the_operators_own() -> None:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from surface_services import FakeServices, opened
 
+from clonos.errors import InputError
 from clonos.operators.derived_outputs import DerivedOutput, DerivedOutputs
 from clonos.operators.expressions.tree import COLUMN, LITERAL, Derivation, Expression, Select, Where
 from clonos.operators.process import FilterOperator, FlatMapOperator, MapOperator, ProcessOperator
@@ -183,3 +184,21 @@ def test_forms_of_a_row_are_counted_where_expressions_are_behind(
         assert told.by_call is not None and numbers_of(told.by_call) == by_call
         assert sum(by_call) == len(made)
         assert list(told.forms or bytes((1,)) * len(made)) == forms
+
+
+def wrong_at_last(key: Any, row: Any, ctx: Any) -> Iterator[Any]:
+    yield (row[0],)
+    if row[0] == 4:
+        yield [1, 2]
+    if row[0] % 2:
+        yield (row[0],)
+
+
+@pytest.mark.parametrize("is_asked", [False, True])
+def test_which_output_is_no_row_is_said_the_same_asked_or_not(is_asked: bool) -> None:
+    services = FakeServices()
+    operator = opened(ProcessOperator(wrong_at_last, OUT, name="o"), services)
+    services.given_rows = GivenRows() if is_asked else None
+    rows = [(n,) for n in range(5)]
+    with pytest.raises(InputError, match="output 7 of 'o' is not a row: 2 values"):
+        operator.bundle([()] * 5, rows)

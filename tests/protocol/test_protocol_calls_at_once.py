@@ -200,7 +200,7 @@ class Port:
 
     def wait(self) -> Ended:
         number = CallNumber(self.order.pop(0))
-        return Ended(number, "fn", self.asked[number].fn)
+        return Ended(number, "fn", self.asked[number].fn, 7)
 
     def abandon(self) -> None:
         self.abandoned = True

@@ -23,7 +23,9 @@ quick = settings(max_examples=60, deadline=None)
 
 naturals = st.one_of(st.integers(0, 300), st.integers(0, 2**63 - 1))
 integers = st.one_of(st.integers(-300, 300), st.integers(-(2**62), 2**62))
-outcomes = st.builds(Outcome, st.text(max_size=8), st.booleans(), st.binary(max_size=20))
+outcomes = st.builds(
+    Outcome, st.text(max_size=8), st.booleans(), st.binary(max_size=20), st.none() | st.integers(0, 10**12)
+)
 
 
 # ------------------------------------------------------------------- varints
@@ -283,6 +285,18 @@ def golden_answers() -> dict[str, str]:
     return {"answers": codec.seal(entries).hex()}
 
 
+def golden_durations() -> dict[str, str]:
+    """Of what was measured."""
+    entries = bytearray()
+    codec.append_order(entries, [(65, 2)])
+    codec.append_call(entries, Outcome("weather", True, b"\x01\x02", 0))
+    codec.append_answer(entries, Answer(CallNumber(1), Outcome("wétter", False, b"", 12_345)))
+    codec.append_effect(entries, "pay-1")
+    codec.append_effect_done(entries, Outcome("pay-1", True, b"ok", 3_600_000_000))
+    codec.append_sent(entries, 2, 0xDEADBEEF)
+    return {"durations": codec.seal(entries).hex()}
+
+
 def golden_deltas() -> dict[str, str]:
     return {name: deltas.encode_delta(encode_all(entries)).hex() for name, entries in GOLDEN_ENTRIES.items()}
 
@@ -316,6 +330,7 @@ def encode_all(entries: Iterable[DeltaEntry]) -> list[bytes]:
         ("core_determinants_sent.json", lambda: golden_log(codec.append_sent)),
         ("core_determinants_watermark.json", golden_watermarks),
         ("core_determinants_answers.json", golden_answers),
+        ("core_determinants_durations.json", golden_durations),
         ("core_deltas_v2.json", golden_deltas),
     ],
 )

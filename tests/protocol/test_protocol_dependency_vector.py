@@ -9,12 +9,14 @@ from hypothesis import given, strategies as st
 
 from clonos.errors import LogCorrupt
 from clonos.protocol.destination import NOWHERE
+from clonos.protocol.fence import NO_GENERATION
 from clonos.protocol.ids import LOG_BEGIN, NodeId, OutputNumber
 from clonos.protocol.ports import Bundle, Emit
 from clonos.protocol.recovery.choice import PolicyChoice
 from clonos.protocol.recovery.communication_induced.dependency_vector import DependencyVector
 from clonos.protocol.recovery.communication_induced.forced_checkpoints import ForcedCheckpoints
 from clonos.protocol.recovery.communication_induced.instance_numbering import InstanceNumbering
+from clonos.protocol.recovery.coordinated.alignment import Alignment
 from clonos.protocol.recovery.policy import ALONE, Decision
 from clonos.protocol.recovery.recoveries import Recoveries
 from clonos.protocol.recovery.recovery_kind import RecoveryKind
@@ -38,6 +40,7 @@ TOPOLOGY = Topology(
     )
 )
 """2 feeds 3 and the sink 4; 3 feeds the sink 5."""
+INDUCED = Recoveries.of(TOPOLOGY, RecoveryKind.COMMUNICATION_INDUCED)
 
 
 def emit(*columns: list[int]) -> Emit:
@@ -54,7 +57,7 @@ def emit(*columns: list[int]) -> Emit:
 
 
 def instance(number: int, node: int = 2) -> ForcedCheckpoints:
-    return ForcedCheckpoints(number, InstanceNumbering.of(TOPOLOGY, NodeId(node)))
+    return ForcedCheckpoints(number, InstanceNumbering.of(TOPOLOGY, INDUCED, NodeId(node)))
 
 
 def taken(policy: ForcedCheckpoints, *deltas: bytes) -> list[Decision]:
@@ -99,8 +102,47 @@ def test_bits_beyond_the_instances_are_refused() -> None:
 
 
 def test_instances_of_operators_are_numbered_through() -> None:
-    assert InstanceNumbering.of(TOPOLOGY, NodeId(2)) == InstanceNumbering(0, 5, (2, 3, 4, None))
-    assert InstanceNumbering.of(TOPOLOGY, NodeId(3)) == InstanceNumbering(2, 5, (None, None))
+    assert InstanceNumbering.of(TOPOLOGY, INDUCED, NodeId(2)) == InstanceNumbering(0, 5, (2, 3, 4, None))
+    assert InstanceNumbering.of(TOPOLOGY, INDUCED, NodeId(3)) == InstanceNumbering(2, 5, (None, None))
+
+
+CHAIN = Topology(
+    (
+        node(1, NodeKind.SOURCE),
+        node(2, NodeKind.OPERATOR, 1),
+        node(3, NodeKind.OPERATOR, 2),
+        node(4, NodeKind.OPERATOR, 3, parallelism=1),
+        node(5, NodeKind.OPERATOR, 4),
+        node(6, NodeKind.SINK, 5),
+    )
+)
+
+
+def test_only_those_that_go_back_to_checkpoints_inside_an_epoch_are_numbered() -> None:
+    """No chain of rows that makes a checkpoint useless leads through another one."""
+    own = {NodeId(2): RecoveryKind.EAGER, NodeId(4): RecoveryKind.EAGER, NodeId(5): RecoveryKind.BATCH}
+    found = Recoveries.of(CHAIN, RecoveryKind.COMMUNICATION_INDUCED, own)
+    policies = {number: PolicyChoice.of(CHAIN, found, NodeId(number)).policy(0) for number in range(2, 7)}
+    forcing = {number for number, policy in policies.items() if isinstance(policy, ForcedCheckpoints)}
+    assert forcing == {3, 4}, "2 is in front and never goes back, 5 begins where the epoch does"
+    assert InstanceNumbering.of(CHAIN, found, NodeId(3)) == InstanceNumbering(0, 3, (2,))
+    assert InstanceNumbering.of(CHAIN, found, NodeId(4)) == InstanceNumbering(2, 3, (None, None))
+    assert policies[4].kind is RecoveryKind.EAGER
+
+
+def test_of_the_checkpoints_of_one_that_stores_before_it_sends_those_count_that_are_kept() -> None:
+    ahead, numbering = instance(0), InstanceNumbering.of(TOPOLOGY, INDUCED, NodeId(2))
+    policy = ForcedCheckpoints(1, numbering, RecoveryKind.EAGER)
+    ahead.take_checkpoint()
+    (vector,) = ahead.send(emit([0])).deltas.values()
+    policy.send(emit([2]))
+    kept = policy.take_checkpoint(counts=False)
+    assert taken(policy, vector)[0] is ALONE, "what was sent is behind the last that counts"
+    again = ForcedCheckpoints(1, numbering, RecoveryKind.EAGER)
+    again.resume(kept, NO_GENERATION)
+    assert taken(again, vector)[0] is ALONE, "it may have sent rows to any reader"
+    again.take_checkpoint(counts=True)
+    assert taken(again, vector)[0] is not ALONE
 
 
 def test_a_vector_goes_to_each_operator_that_is_sent_rows_and_to_no_sink() -> None:
@@ -139,7 +181,7 @@ def test_a_checkpoint_is_begun_with_what_it_has() -> None:
     policy.send(emit([2]))
     again = instance(1)
     again.begin_epoch()
-    again.resume(kept)
+    again.resume(kept, NO_GENERATION)
     assert again.send(emit([0])).deltas == {0: kept}
     again.begin_epoch()
     assert again.send(emit([0])) == instance(1).send(emit([0])), "an epoch begins anew"
@@ -154,6 +196,6 @@ def test_the_choice_of_a_policy_is_that_of_its_recovery(kind: RecoveryKind) -> N
         assert policy.kind is kind and policy.goes_back == kind.begins_at_older_ones
         forces = kind is RecoveryKind.COMMUNICATION_INDUCED and number in (2, 3)
         assert isinstance(policy, ForcedCheckpoints) == forces
-        if not forces:
+        if not forces and not isinstance(policy, Alignment):
             with pytest.raises(NotImplementedError, match=kind.value):
-                policy.resume(b"something")
+                policy.resume(b"something", NO_GENERATION)

@@ -63,7 +63,7 @@ def run(sets: InputSets | None, model: Model, number: int, step: Step) -> tuple[
     exact, bound = (set() if fires else {number}), {*model.states.get(key, ())}
     had, made = key in model.states, list[Any]()
     if sets is not None:
-        sets.begin_call(() if fires else [GivenRecord(record(number), key)], timer if fires else None)
+        sets.begin_call(() if fires else [GivenRecord(record(number), key)], [timer] if fires else ())
         sets.state_was(key, is_there=had)
         sets.rows_go_to(made)
     elements = model.lists.get(key, [])
@@ -179,7 +179,7 @@ def test_a_function_that_is_called_twice_in_a_call_may_have_kept_what_it_was_giv
         sets.holds(window, 0)
         sets.adds(window)
         sets.end_call(0)
-    sets.begin_call(timer=(1, b"a", "ends", True))
+    sets.begin_call(timers=[(1, b"a", "ends", True)])
     sets.state_was(b"a", is_there=False)
     sets.rows_go_to(made)
     for window in windows:
@@ -240,7 +240,7 @@ def test_sessions_that_become_one() -> None:
             sets.holds((b"a", at), 0)
         sets.adds((b"a", at % 2))
         sets.end_call(0)
-    sets.begin_call(timer=(1, b"a", "ends", True))
+    sets.begin_call(timers=[(1, b"a", "ends", True)])
     sets.merges((b"a", 0), (b"a", 1))
     sets.rows_are_of((b"a", 0))
     (one,) = sets.end_call(1)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from clonos.protocol.ids import NodeId
+from clonos.protocol.ids import NodeId, Origin
+from clonos.protocol.recovery.choice import PolicyChoice
+from clonos.protocol.recovery.coordinated.alignment import Alignment
 from clonos.protocol.recovery.recoveries import Recoveries
 from clonos.protocol.recovery.recovery_kind import RecoveryKind
 from clonos.protocol.topology import Node, NodeKind, Topology
 
 EAGER, UNCOORDINATED, BATCH = RecoveryKind.EAGER, RecoveryKind.UNCOORDINATED, RecoveryKind.BATCH
 CAUSAL, EVENT_LOG = RecoveryKind.CAUSAL, RecoveryKind.EVENT_LOG
+COORDINATED = RecoveryKind.COORDINATED
 
 
 def node(number: int, kind: NodeKind, *upstream: int) -> Node:
@@ -63,6 +66,26 @@ def test_what_is_behind_an_operator_that_begins_epochs_again_does_so_too(default
     assert found.line_kind.logs_messages
 
 
+@pytest.mark.parametrize("default", [EAGER, COORDINATED, RecoveryKind.UNALIGNED])
+def test_what_is_behind_an_operator_of_rounds_takes_part_in_them(default: RecoveryKind) -> None:
+    """3 alone has coordinated checkpoints. The sink 7, before which nothing goes back, shows rows at once. 5 aligns
+    also where 3 does not."""
+    rounds = COORDINATED if default is EAGER else default
+    own = {3: rounds} if default is EAGER else {2: EAGER, 4: EAGER, 5: EAGER}
+    found = Recoveries.of(DIAMOND, default, {NodeId(number): kind for number, kind in own.items()})
+    expected = {2: EAGER, 3: rounds, 4: EAGER, 5: EAGER, 6: rounds, 7: EAGER}
+    assert {int(number): kind for number, kind in found.by_node.items()} == expected
+    assert found.in_rounds == {3, 5, 6}
+    assert found.goes_back == {5}, "3 and 6 take no checkpoints alone"
+    assert found.holds(NodeId(6)) and not found.holds(NodeId(7)) and not found.replace
+    assert found.keeping == {2, 4, 5, 7}
+    policy = PolicyChoice.of(DIAMOND, found, NodeId(5)).policy(0)
+    assert isinstance(policy, Alignment) and policy.kind is EAGER and policy.goes_back
+    senders = {number: PolicyChoice.of(DIAMOND, found, NodeId(number)).senders for number in (3, 5, 6)}
+    channels = {number: Origin.of(number, 0).channel for number in (3, 5)}
+    assert senders == {3: set(), 5: {channels[3]}, 6: {channels[5]}}, "no marker comes from a firewall"
+
+
 def test_a_query_of_epochs_that_are_done_again_has_operators_in_front_that_go_on() -> None:
     """What these have sent is looked for, although the query's own recovery keeps nothing."""
     found = Recoveries.of(DIAMOND, BATCH, {NodeId(2): EAGER})
@@ -90,5 +113,8 @@ def test_which_go_together() -> None:
     }
     logs = (EAGER, EVENT_LOG, UNCOORDINATED, BATCH)
     expected = {frozenset((one, other)) for one in logs for other in logs}
-    expected |= {frozenset((CAUSAL, other)) for other in (EAGER, EVENT_LOG)}
+    induced = RecoveryKind.COMMUNICATION_INDUCED
+    expected |= {frozenset((induced, other)) for other in (EAGER, EVENT_LOG, BATCH)}
+    beside_stored_first = (CAUSAL, COORDINATED, RecoveryKind.UNALIGNED)
+    expected |= {frozenset((one, other)) for one in beside_stored_first for other in (EAGER, EVENT_LOG)}
     assert together == expected | {frozenset((kind,)) for kind in RecoveryKind}

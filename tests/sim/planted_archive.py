@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,8 +14,11 @@ from clonos.protocol.engine.step_executor import StepExecutor
 from clonos.protocol.ids import LOG_BEGIN, LogOffset
 from clonos.protocol.ports import Bundle
 from clonos.protocol.recovery.causal.causal_log import CausalLog
-from clonos.protocol.recovery.causal.determinant import Kind, Step
+from clonos.protocol.recovery.causal.determinant import Kind, Outcome, Step
+from clonos.protocol.recovery.causal.recorder import Perform
+from clonos.protocol.recovery.causal.replayer import StepReplayer
 from clonos.protocol.roles.attach_request import AttachRequest
+from clonos.protocol.roles.incarnation import Incarnation
 from clonos.sim.archive import Archivist
 
 Patch = pytest.MonkeyPatch
@@ -89,6 +93,22 @@ def lineage_of_steps_that_are_repeated_is_not_noted(patch: Patch) -> None:
     patch.setattr(StepExecutor, "repeat", repeat)
 
 
+def how_long_a_call_took_is_measured_again(patch: Patch) -> None:
+    """Where it is repeated, and not made."""
+    real = StepReplayer._outcome_of_call
+
+    def again(self: StepReplayer, name: str, perform: Perform) -> Outcome:
+        found = real(self, name, perform)
+        return replace(found, took=None if found.took is None else found.took + 1)
+
+    patch.setattr(StepReplayer, "_outcome_of_call", again)
+
+
+def what_was_repeated_counts_as_run(patch: Patch) -> None:
+    """The process that takes another's place is said to have done what that did."""
+    patch.setattr(Incarnation, "own_from", LOG_BEGIN)
+
+
 ARCHIVES = {"archives": True}
 
 ARCHIVE: dict[str, Planted] = {
@@ -100,5 +120,7 @@ ARCHIVE: dict[str, Planted] = {
         (a_standby_does_not_take_input, STANDBYS),
         (only_the_last_segment_of_a_checkpoint_is_written, {}),
         (lineage_of_steps_that_are_repeated_is_not_noted, {}),
+        (how_long_a_call_took_is_measured_again, {"calls": True}),
+        (what_was_repeated_counts_as_run, {}),
     )
 }

@@ -26,8 +26,8 @@ def rows_leave_before_they_are_stored(patch: Patch) -> None:
 def rows_leave_when_their_snapshot_begins(patch: Patch) -> None:
     real = OperatorSession._fix_state
 
-    def fix_state(self: Session, round: Any = None) -> Any:
-        pending = yield from real(self, round)
+    def fix_state(self: Session, round: Any = None, **how: Any) -> Any:
+        pending = yield from real(self, round, **how)
         self._frames_stored = self._frames_made
         self._release()
         return pending

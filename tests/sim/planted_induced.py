@@ -20,11 +20,11 @@ Patch = pytest.MonkeyPatch
 
 
 def vectors_begin_anew_behind_a_failure(patch: Patch) -> None:
-    patch.setattr(ForcedCheckpoints, "resume", lambda self, kept: None)
+    patch.setattr(ForcedCheckpoints, "resume", lambda self, kept, generation: None)
 
 
 def checkpoint_has_the_vector_of_before_it(patch: Patch) -> None:
-    def take_checkpoint(self: ForcedCheckpoints) -> bytes:
+    def take_checkpoint(self: ForcedCheckpoints, *, counts: bool) -> bytes:
         before = self._vector.to_bytes()
         self._take()
         return before
@@ -33,7 +33,7 @@ def checkpoint_has_the_vector_of_before_it(patch: Patch) -> None:
 
 
 def checkpoints_by_time_are_not_counted(patch: Patch) -> None:
-    patch.setattr(ForcedCheckpoints, "take_checkpoint", lambda self: self._vector.to_bytes())
+    patch.setattr(ForcedCheckpoints, "take_checkpoint", lambda self, *, counts: self._vector.to_bytes())
 
 
 def vectors_that_come_are_not_heeded(patch: Patch) -> None:

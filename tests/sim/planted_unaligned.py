@@ -52,8 +52,8 @@ def checkpoint_is_complete_with_its_first_marker(patch: Patch) -> None:
 def what_channels_had_in_a_round_before_is_in_their_state(patch: Patch) -> None:
     real = OperatorSession._fix_state
 
-    def fix_state(self: OperatorSession[Any, Any, Any], round: Any = None) -> Any:
-        begun = yield from real(self, round)
+    def fix_state(self: OperatorSession[Any, Any, Any], round: Any = None, **how: Any) -> Any:
+        begun = yield from real(self, round, **how)
         before = getattr(self, "before", [])
         self.before = begun.channel_state  # type: ignore[attr-defined]
         begun.channel_state.extend(before)
@@ -102,7 +102,9 @@ def marker_is_sent_when_the_checkpoint_is_complete(patch: Patch) -> None:
             self._begun = yield from self._fix_state(decision.round)
             return
         if isinstance(decision, CompleteCheckpoint) and self._begun is not None:
-            yield from self._ports.send_marker(self._begun.covers.round)
+            yield from self._ports.send(
+                [self._ports.marker_frame(self._begun.covers.round, self.live.emitted_output)]
+            )
         yield from real(self, decision)
 
     patch.setattr(OperatorSession, "_checkpoint", checkpoint)

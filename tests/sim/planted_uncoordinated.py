@@ -63,8 +63,8 @@ def what_one_reader_lacks_is_sent_again_and_not_what_another_does(patch: Patch) 
 def what_was_sent_is_forgotten_with_the_own_checkpoint(patch: Patch) -> None:
     real = OperatorSession._fix_state
 
-    def fix_state(self: OperatorSession[Any, Any, Any], round: Any = None) -> Any:
-        pending = yield from real(self, round)
+    def fix_state(self: OperatorSession[Any, Any, Any], round: Any = None, **how: Any) -> Any:
+        pending = yield from real(self, round, **how)
         self._ports.sent_log.clear()
         return pending
 

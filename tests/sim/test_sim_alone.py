@@ -14,7 +14,13 @@ import pytest
 from clonos.protocol.line.recovery_line import RecoveryLine
 from clonos.protocol.recovery.recovery_kind import RecoveryKind
 from clonos.protocol.roles import operator_session
-from clonos.sim.command import run_mixed, run_mixed_with_causal, run_rolled_back
+from clonos.sim.command import (
+    run_mixed,
+    run_mixed_with_causal,
+    run_mixed_with_induced,
+    run_mixed_with_rounds,
+    run_rolled_back,
+)
 from clonos.sim.coordinator import Coordinator
 from clonos.sim.plan import draw_plan
 from clonos.sim.process_pool import process_pool
@@ -34,6 +40,8 @@ RUNS: Final = {
     **{kind.value: partial(run_rolled_back, kind) for kind in KINDS},
     "mixed": run_mixed,
     "mixed with causal": run_mixed_with_causal,
+    "mixed with induced": run_mixed_with_induced,
+    "mixed with rounds": run_mixed_with_rounds,
 }
 
 

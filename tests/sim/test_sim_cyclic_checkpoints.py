@@ -28,6 +28,26 @@ def test_no_communication_induced_checkpoint_is_useless() -> None:
     assert sum(each.forced for each in found) > 1_000
 
 
+@pytest.mark.parametrize("storing_first", [1, 2, 100])
+def test_none_is_useless_beside_instances_that_store_before_they_send(storing_first: int) -> None:
+    """Of these checkpoints those count that are kept. Their processes may be lost, and replaced alone."""
+    found = [
+        run(replace(trace, storing_first=storing_first), RecoveryKind.COMMUNICATION_INDUCED)
+        for trace in TRACES
+    ]
+    assert sum(each.useless for each in found) == 0
+    assert sum(each.forced for each in found) > 1_000
+
+
+def test_a_process_that_replaces_a_lost_one_does_not_know_what_was_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """So it takes all its readers to have been sent rows; else some checkpoint would be useless."""
+    monkeypatch.setattr(ForcedCheckpoints, "_readers", 0)
+    found = [run(replace(trace, storing_first=2), RecoveryKind.COMMUNICATION_INDUCED) for trace in TRACES]
+    assert sum(each.useless for each in found) > 0
+
+
 def test_uncoordinated_ones_are_useless_and_a_failure_leads_far_back() -> None:
     """What the other test would not see, it has: most of these checkpoints are on no line."""
     alone, induced = outcomes(RecoveryKind.UNCOORDINATED), outcomes(RecoveryKind.COMMUNICATION_INDUCED)

@@ -28,6 +28,7 @@ from planted_line import RESUMING
 from planted_mixed import MIXED
 from planted_poison import POISON
 from planted_programs import CHANGING
+from planted_rounds import ROUNDS
 from planted_sinks import SINKS
 from planted_switches import SWITCHES
 from planted_unaligned import UNALIGNED
@@ -71,6 +72,7 @@ PLANTED = {
     **UNALIGNED,
     **EVENT_LOG,
     **BESIDE_CAUSAL,
+    **ROUNDS,
 }
 
 

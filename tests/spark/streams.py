@@ -130,6 +130,18 @@ class Place:
 
         self.until(closed, "the last epoch is committed")
 
+    def await_epochs(self) -> int:
+        """Until those are over that instances are in; the last of these."""
+        last = max(int(each["epoch"]) for each in self.query.replicas())
+        assert self.query.wait_for_epoch(last, 120)
+        return last
+
+    def finish(self) -> int:
+        """Stop when these are over."""
+        last = self.await_epochs()
+        self.stop()
+        return last
+
     def until(self, done: Callable[[], Found], what: object, deadline: float = DEADLINE) -> Found:
         """What it answers that is true. To ask again afterwards may be answered otherwise."""
         end = time.monotonic() + deadline

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
+import shutil
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -30,8 +34,10 @@ from clonos.spark.openlineage.query_datasets import Datasets, Given, Taken
 from clonos.spark.openlineage.row_counts import RowCounts
 from clonos.spark.openlineage.run_events import RunEvents
 from clonos.spark.openlineage.source_datasets import Column
+from clonos.spark.openlineage.untold_runs import FOLDER, UntoldRun, UntoldRuns
 from clonos.spark.settings import read_settings
 
+GOLDEN = Path(__file__).parent.parent / "golden" / "openlineage_run_v1.json"
 FACTS = QueryFacts("q", "/checkpoint", "microbatch", "causal", "4.3.0", ("score",))
 PARENT = "3f5e83fa-3480-44ff-99c5-ff943904e5e8"
 SECRET = "card 4711"
@@ -41,8 +47,6 @@ DEADLINE = 120.0
 @pytest.fixture(autouse=True)
 def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """Nothing is configured, and nothing that the client adds to the environment stays."""
-    import os
-
     before = dict(os.environ)
     for name in before:
         if name.startswith("OPENLINEAGE"):
@@ -69,6 +73,7 @@ class Run:
             lambda: RunEvents(job, FACTS, Datasets(), counts),
             counts,
             lambda: self.standing,
+            UntoldRuns(str(Path.cwd())),
         )
 
     def commit(self, epoch: int) -> None:
@@ -147,6 +152,71 @@ def test_how_it_ends_is_said_without_the_text_of_an_error(error: ClonosError | N
         assert said["message"].startswith(f"{type(error).__name__}: ")
         assert said["programmingLanguage"] == "PYTHON"
         assert ("(operator 'score', instance 1, epoch 4)" in said["message"]) == (error.where is not None)
+
+
+LEFT = (
+    "import sys, threading; from test_openlineage_emitter import Run; "
+    "Run(sys.argv[1]).emitter.launched(); threading.Event().wait()"
+)
+
+
+def untold() -> list[str]:
+    return sorted(path.name for path in Path("clonos", FOLDER).glob("*"))
+
+
+def test_the_run_of_a_driver_that_was_killed_is_ended_by_the_next_start() -> None:
+    with lineage_consumer() as consumer:
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        driver = subprocess.Popen([sys.executable, "-c", LEFT, consumer.url], env=environment)
+        try:
+            until(lambda: consumer.types == ["START"], "it runs")
+        finally:
+            driver.kill()
+            driver.wait()
+        (lost,) = (event["run"]["runId"] for event in consumer.events)
+        assert untold() == [f"{lost}.json"]
+        send_one(consumer.url)
+        send_one(consumer.url)
+    assert consumer.types == ["START", "ABORT", "START", "COMPLETE", "START", "COMPLETE"]
+    assert consumer.of("ABORT")["run"]["runId"] == lost
+    assert consumer.of("ABORT")["job"] == consumer.events[0]["job"] | {"facets": {}}
+    assert not untold()
+
+
+def test_an_end_that_was_not_taken_is_told_by_the_next_start() -> None:
+    with lineage_consumer() as consumer:
+        run = Run(consumer.url)
+        run.emitter.launched()
+        until(lambda: consumer.types == ["START"], "it runs")
+        consumer.status = 503
+        run.emitter.ended(UserFunctionError(SECRET))
+        until(
+            lambda: UntoldRun(consumer.events[0]["run"]["runId"], "default", "payments", "FAIL") in left(),
+            "it ends",
+        )
+        consumer.status = 201
+        send_one(consumer.url)
+    assert consumer.types == ["START", "FAIL", "START", "COMPLETE"]
+    assert len({event["run"]["runId"] for event in consumer.events[:2]}) == 1
+    assert not untold() and SECRET not in json.dumps(consumer.events)
+
+
+def left() -> list[UntoldRun]:
+    return list(UntoldRuns(str(Path.cwd())).all())
+
+
+def test_what_is_kept_of_runs_without_an_end_holds_nothing_up() -> None:
+    folder = Path("clonos", FOLDER)
+    folder.mkdir(parents=True)
+    golden = UntoldRun("01936f7e-0000-7000-8000-000000000000", "prod", "payments", "ABORT")
+    shutil.copy(GOLDEN, folder)
+    (folder / "damaged.json").write_bytes(GOLDEN.read_bytes()[:-9])
+    assert left() == [golden] and untold() == [GOLDEN.name], "what is damaged is of no use"
+    shutil.rmtree(folder)
+    folder.touch()  # so that nothing can be kept in it
+    with lineage_consumer() as consumer:
+        send_one(consumer.url)
+    assert consumer.types == ["START", "COMPLETE"]
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:

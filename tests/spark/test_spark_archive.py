@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -103,6 +105,8 @@ def explained(place: Place, capsys: pytest.CaptureFixture[str], rows: list[dict[
         (seen,) = said["inputs"]
         made = seen["made_by"]
         assert made["row"] == seen["row"] and made["operator"] == "see"
+        for process in (*said["processes"], *made["processes"]):
+            assert process["host"] == socket.gethostname() and process["pid"] != os.getpid()
         drawn, told = seen["row"]["drawn"], seen["row"]["told"]
         assert [one["given"] for one in made["asked"] if one["kind"] == "draw"] == [drawn]
         (call,) = [one for one in made["asked"] if one["kind"] == "call"]

@@ -55,9 +55,8 @@ def run(place: Place, mode: str, key_file: str, *, has_all: bool = True) -> dict
         place.await_rows(before + 2 * at + 2)
         if at == 0:
             place.kill(2, 0)
-    last = max(int(each["epoch"]) for each in place.query.replicas())
+    place.await_epochs()
     query, rows = place.query, place.rows()
-    assert query.wait_for_epoch(last, 120)
     said = query.explain_row(rows[-1]["clonos_id"])
     if has_all:
         assert said["row"]["r"] == rows[-1]["r"], said
@@ -155,9 +154,7 @@ def test_a_command_writes_as_the_archive_is(
             before = len(place.rows())
             place.write([{"k": f"{each}{key_file}"}, {"k": "a"}])
             place.await_rows(before + 2)
-        last = max(int(each["epoch"]) for each in place.query.replicas())
-        assert place.query.wait_for_epoch(last, 120)
-        place.stop()
+        place.finish()
         monkeypatch.setenv(VARIABLE, keys["both" if key_file else "new"])
         known = {read_keys(keys["old"]).all[0].id.hex()} if key_file else set()
         forget(place, capsys, f"b{key_file}")

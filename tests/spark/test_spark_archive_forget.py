@@ -64,8 +64,7 @@ def feed(place: Place, *keys: str) -> None:
     fresh = sum(1 for key in keys if key not in {row["k"] for row in place.rows()})
     place.write({"k": key, "words": f"{SECRET}-{key}" if key == KEY else key} for key in keys)
     place.until(lambda: len(place.rows()) >= before + len(keys) + fresh, "rows of records and first timers")
-    last = max(int(each["epoch"]) for each in place.query.replicas())
-    assert place.query.wait_for_epoch(last, 120)
+    place.await_epochs()
 
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> Any:

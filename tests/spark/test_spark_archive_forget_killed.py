@@ -56,8 +56,7 @@ def feed(place: Place, *keys: str) -> None:
     words = [{"k": key, "words": SECRET if key == KEY else key} for key in keys]
     place.write(words, partitions=1)
     place.until(lambda: len(place.rows()) >= before + len(keys), "rows")
-    last = max(int(each["epoch"]) for each in place.query.replicas())
-    assert place.query.wait_for_epoch(last, 120)
+    place.await_epochs()
 
 
 @pytest.fixture

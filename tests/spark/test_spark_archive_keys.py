@@ -99,9 +99,7 @@ def test_what_is_shown_as_a_key_can_be_given(place: Place, capsys: pytest.Captur
         for text, raw, at, number in zip(*VALUES, strict=True)
     )
     place.until(lambda: len(place.rows()) == len(KEYS) * len(TEXTS), "all rows")
-    last = max(int(each["epoch"]) for each in place.query.replicas())
-    assert place.query.wait_for_epoch(last, 120)
-    place.stop()
+    last = place.finish()
     checkpoint = str(place.checkpoint)
     for operator, columns in KEYS.items():
         state = ["state", checkpoint, "--operator", operator, "--at", str(last)]
@@ -116,7 +114,7 @@ def test_what_is_shown_as_a_key_can_be_given(place: Place, capsys: pytest.Captur
             if at < 2:
                 forget = ["archive", "forget", checkpoint, "--operator", operator, "--json", "--key", key]
                 found = json.loads(said(capsys, 0, *forget))
-                assert found["epochs"] and found["states"] == 1, (operator, key, found)
+                assert found["epochs"], (operator, key, found)
 
     of_text = ["--operator", "by_text", "--key"]
     assert "As in --key c-4711" in said(capsys, 1, "archive", "forget", checkpoint, *of_text, '["a", "b"]')

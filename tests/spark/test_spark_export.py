@@ -98,9 +98,7 @@ def test_what_is_exported_is_tried_again(place: Place, tmp_path: Path, mode: str
         write(place, range(at * 20, at * 20 + 20))
         place.until(lambda at=at: are_there(at * 20 + 20), "rows")  # type: ignore[misc]
         place.kill(2, 0)
-    last = max(int(each["epoch"]) for each in place.query.replicas())
-    assert place.query.wait_for_epoch(last, 120)
-    place.stop()
+    place.finish()
     edges = clonos.lineage(place.spark, str(place.checkpoint)).collect()
 
     def rows_of(operator: str) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from lineage_command import told
 from modes import mostly
 from streams import Place
 
@@ -77,17 +78,7 @@ def run(place: Place, mode: str) -> None:
         place.until(are_there, "the rows of all")
         if at < 2:
             place.kill(2 + at, 0)
-    last = max(int(each["epoch"]) for each in place.query.replicas())
-    assert place.query.wait_for_epoch(last, 120)
-    place.stop()
-
-
-def told(
-    place: Place, capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0
-) -> list[dict[str, Any]]:
-    capsys.readouterr()
-    assert cli.main(["lineage", str(place.checkpoint), *arguments, "--json"]) == code, capsys.readouterr().err
-    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    place.finish()
 
 
 @pytest.mark.parametrize("mode", mostly("realtime"))

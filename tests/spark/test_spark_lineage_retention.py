@@ -4,6 +4,7 @@ lacking beside it."""
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -16,7 +17,9 @@ from clonos import cli
 from clonos.archive.reading import ArchivedQuery
 from clonos.errors import StateError
 from clonos.protocol.archive.episode import Lacking
+from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Origin, OutputNumber
+from clonos.storage.archive import Archive
 
 pytestmark = pytest.mark.spark
 
@@ -29,20 +32,24 @@ def same(row: Any, ctx: Any) -> tuple[Any, ...]:
     return row.k, row.n
 
 
-def run(place: Place, mode: str) -> None:
-    """A record in each start; the row of each is of all records so far."""
+def as_it_is(row: Any, ctx: Any) -> tuple[Any, ...]:
+    return row.k, row.c
+
+
+def run(place: Place, mode: str, *, shown: bool = False) -> None:
+    """A record in each start; the row of each is of all records so far. Where it is `shown`, as it comes from a further
+    operator."""
     place.spark.conf.set("spark.clonos.archive.keep", "1 day")
     place.spark.conf.set("spark.clonos.snapshot.interval", "100ms")
     for at in range(RUNS):
         base = place.causal(SCHEMA, partitions=1).map(same, SCHEMA, name="base", parallelism=1)
+        counts = base.groupBy("k").agg(f.count("*").alias("c"), name="count", parallelism=1, per="bundle")
         place.start(
-            base.groupBy("k").agg(f.count("*").alias("c"), name="count", parallelism=1, per="bundle"), mode
+            counts.map(as_it_is, "k string, c long", name="shown", parallelism=1) if shown else counts, mode
         )
         place.write([{"k": "a", "n": at}], partitions=1)
         place.until(lambda at=at: len(place.rows()) >= at + 1, "rows")  # type: ignore[misc]
-        last = max(int(each["epoch"]) for each in place.query.replicas())
-        assert place.query.wait_for_epoch(last, 120)
-        place.stop()
+        place.finish()
 
 
 def cut(place: Place, rows: int, *, node: int = 2) -> int:
@@ -157,3 +164,35 @@ def test_a_row_behind_a_gap_is_found_and_one_in_it_is_not(place: Place, mode: st
     gone = Lacking("its epoch is not in the archive")
     assert found == [whole[0], gone, gone, whole[3], gone]
     assert instance.placed(OutputNumber(2)) == (gone, 3)
+
+
+@pytest.mark.parametrize("mode", mostly("microbatch"))
+def test_what_is_behind_a_gap_is_followed_all_the_same(
+    place: Place, capsys: pytest.CaptureFixture[str], mode: str
+) -> None:
+    """As far as there is a state behind it; the hint of the DataFrame says where."""
+    run(place, mode, shown=True)
+    checkpoint = str(place.checkpoint)
+    (source,) = (of for ((of, _, _),) in [edges(place, of="base")["2-0-1"]])
+    (instance,) = ArchivedQuery(checkpoint).instances("shown")
+    gone = instance.made_in(OutputNumber(2))
+    assert not isinstance(gone, Lacking)
+    for path in (place.checkpoint / "clonos" / "archive" / "segments" / "4" / "0").iterdir():
+        if int(path.name[:20]) == gone:
+            path.unlink()
+    states = Archive(checkpoint).states(
+        instance.origin, fence=Fence.of(99), pending=str(place.base / "pending")
+    )
+    states.keep_from(0)
+    states.drop([name for name in instance.state_names if name.epoch == gone])
+    code, out, _ = said(capsys, "lineage", checkpoint, str(source), "--forward", "--json")
+    lines = [json.loads(line) for line in out.splitlines()]
+    told = {line["rows"][0] for line in lines if line["operator"] == "shown" and "of" in line}
+    lost = {row for line in lines if "lacking" in line for row in line["rows"]}
+    assert code == 1 and {"4-0-1", "4-0-4"} <= told and "3-0-2" in lost
+    assert {row.replace("4-0-", "3-0-") for row in told} ^ lost == {f"3-0-{at}" for at in range(1, RUNS + 1)}
+    with pytest.raises(Exception, match="From since=") as raised:
+        edges(place, of="shown", since=gone)
+    again = re.search(r"From since=(\d+) on all is there again", str(raised.value))
+    assert again is not None
+    assert "4-0-4" in edges(place, of="shown", since=int(again[1]))

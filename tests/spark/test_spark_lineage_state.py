@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from lineage_command import told
 from modes import mostly
 from pyspark.sql import functions as f
 from streams import Place
@@ -151,7 +152,7 @@ def run(place: Place, mode: str) -> None:
             if replica["node"] > 4:
                 place.kill(replica["node"], replica["instance"])
         if at == 0:
-            finish(place)
+            place.finish()
     place.write([{"k": "end", "n": 1000 + at, "at": moment(LAST)} for at in range(2)], "orders", partitions=1)
     place.write([{"k": "end", "m": 2000, "later": moment(LAST)}], "payments", partitions=1)
 
@@ -172,13 +173,7 @@ def run(place: Place, mode: str) -> None:
         return not any(awaited.values())
 
     place.until(has_ended, awaited)
-    finish(place)
-
-
-def finish(place: Place) -> None:
-    last = max(int(each["epoch"]) for each in place.query.replicas())
-    assert place.query.wait_for_epoch(last, 120)
-    place.stop()
+    place.finish()
 
 
 Of = tuple[frozenset[int], frozenset[int]]
@@ -318,14 +313,6 @@ def test_rows_are_of_what_state_had_kept(place: Place, capsys: pytest.CaptureFix
     by_command(place, capsys, rows, found.of_orders("input"))
     explained(place, capsys, rows)
     what_is_not_in_the_archive_is_said(place, capsys, rows, found.of_orders("epoch"))
-
-
-def told(
-    place: Place, capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0
-) -> list[dict[str, Any]]:
-    capsys.readouterr()
-    assert cli.main(["lineage", str(place.checkpoint), *arguments, "--json"]) == code, capsys.readouterr().err
-    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
 def by_command(

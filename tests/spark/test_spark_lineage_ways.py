@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from lineage_command import told
 from modes import mostly
 from streams import Place
 
 import clonos
-from clonos import cli
 
 pytestmark = pytest.mark.spark
 
@@ -40,20 +39,6 @@ def right(row: Any, ctx: Any) -> tuple[Any, ...]:
     return row.k, 100 + row.n, row.at
 
 
-def finish(place: Place) -> None:
-    last = max(int(each["epoch"]) for each in place.query.replicas())
-    assert place.query.wait_for_epoch(last, 120)
-    place.stop()
-
-
-def told(
-    place: Place, capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0
-) -> list[dict[str, Any]]:
-    capsys.readouterr()
-    assert cli.main(["lineage", str(place.checkpoint), *arguments, "--json"]) == code, capsys.readouterr().err
-    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-
-
 def by_every_way(edges: dict[str, dict[str, bool]], row: str) -> dict[str, bool]:
     """The records of sources that a row is of, and whether that is certain by any of the ways: one after the other."""
     if row not in edges:
@@ -78,7 +63,7 @@ def test_each_operator_is_repeated_and_joined_once_however_many_ways_there_are(
     place.start(stream, mode)
     place.write([{"k": "a", "n": n} for n in range(RECORDS)], partitions=1)
     place.await_rows(RECORDS * 2**DIAMONDS)
-    finish(place)
+    place.finish()
     checkpoint, last = str(place.checkpoint), DIAMONDS - 1
     for through_state in (False, True):
         edges: dict[str, dict[str, bool]] = defaultdict(dict)
@@ -120,7 +105,7 @@ def test_a_row_of_a_join_is_followed_from_a_record_that_comes_by_both_of_its_inp
         place.write([{"k": "a", "n": at, "at": "2024-01-01 00:00:00"}], partitions=1)
         place.until(lambda at=at: len(place.rows()) >= (at + 1) ** 2, "pairs")  # type: ignore[misc]
         place.await_commit()
-    finish(place)
+    place.finish()
     rows = [row["clonos_id"].rpartition("/")[2] for row in place.rows()]
     back = {row: told(place, capsys, row) for row in rows}
     sources = {

@@ -101,12 +101,6 @@ def feed(place: Place, first: int, count: int) -> int:
     return first + count
 
 
-def stop(place: Place) -> None:
-    last = max(int(each["epoch"]) for each in place.query.replicas())
-    assert place.query.wait_for_epoch(last, 120)
-    place.stop()
-
-
 def without_lineage(checkpoint: Path, to: Path) -> Path:
     """A copy of the checkpoint, in whose archive none was recorded."""
     shutil.copytree(checkpoint, to)
@@ -174,10 +168,10 @@ def test_what_is_recorded_is_what_repeating_finds(
         written = feed(place, written, PART)
         place.kill(node, 0)
         written = feed(place, written, PART)
-    stop(place)
+    place.finish()
     start(place, mode, standby=standby)
     written = feed(place, written, PART)
-    stop(place)
+    place.finish()
     repeated = without_lineage(place.checkpoint, tmp_path / "repeated")
     read = without_code(place.checkpoint, tmp_path / "read")
     found = edges(place, read)
@@ -204,7 +198,7 @@ def test_it_may_be_turned_on_and_off(
         start(place, "microbatch", lineage=lineage)
         first[lineage, written] = len(list((place.checkpoint / "commits").glob("[0-9]*")))
         written = feed(place, written, PART)
-        stop(place)
+        place.finish()
     _, on, off, again = first.values()
     assert edges(place, place.checkpoint) == edges(
         place, without_lineage(place.checkpoint, tmp_path / "repeated")
@@ -231,7 +225,7 @@ def test_where_there_was_no_state_yet_it_is_read(place: Place, tmp_path: Path) -
     for _ in range(3):
         written = feed(place, written, PART)
         place.await_commit()
-    stop(place)
+    place.finish()
     whole = edges(place, place.checkpoint)
     later = without_code(place.checkpoint, tmp_path / "later")
     shutil.rmtree(later / "clonos" / "archive" / "state")
@@ -258,7 +252,7 @@ def test_what_rows_of_timers_are_of_is_found_by_repeating(
     place.start(doubled.process(twice, OUT, name="twice", on_timer=tells, side_outputs={"odd": OUT}))
     place.write([{"k": "a", "n": 1}])
     place.await_rows(3)
-    stop(place)
+    place.finish()
     rows = {row["by"]: row["clonos_id"] for row in place.rows()}
     lines = {line["row"]: line for line in clonos.lineage(place.spark, str(place.checkpoint)).collect()}
     (record,) = {line["input"] for line in lines.values()}

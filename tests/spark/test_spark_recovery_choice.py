@@ -228,20 +228,82 @@ def test_one_operator_may_have_another_recovery_and_the_sinks_have_that_of_the_o
     assert shown == 0, "the epoch has not committed, nor has `second` taken a checkpoint"
 
 
-@pytest.mark.parametrize("recovery", ["coordinated", "unaligned", "communication_induced"])
+@pytest.mark.parametrize(
+    ("recovery", "own", "instead"),
+    [
+        ("coordinated", "uncoordinated", "uncoordinated, eager, event_log or batch"),
+        ("coordinated", "unaligned", "unaligned, eager or event_log"),
+        ("coordinated", "batch", "uncoordinated, communication_induced, eager, event_log or batch"),
+        ("coordinated", "causal", "causal, eager or event_log"),
+        ("communication_induced", "uncoordinated", "uncoordinated, eager, event_log or batch"),
+        ("communication_induced", "coordinated", "coordinated, eager or event_log"),
+        ("causal", "communication_induced", "communication_induced, eager, event_log or batch"),
+    ],
+)
 def test_recoveries_that_leave_something_else_in_a_checkpoint_do_not_go_together(
-    place: Place, recovery: str
+    place: Place, recovery: str, own: str, instead: str
 ) -> None:
     place.spark.conf.set("spark.clonos.recovery", recovery)
     with pytest.raises(
-        QueryDefinitionError, match=r"'total' has recovery='eager'.*Set spark.clonos.recovery to unc"
+        QueryDefinitionError,
+        match=rf"'total' has recovery='{own}'.*Set spark.clonos.recovery to {instead}, or leave",
     ):
-        place.start(totals(place, recovery="eager"), "realtime")
-    place.spark.conf.set("spark.clonos.recovery", "uncoordinated")  # as the hint says
+        place.start(totals(place, recovery=own), "realtime")
+    choices = re.split(", | or ", instead)
+    place.spark.conf.set("spark.clonos.recovery", choices[-2])  # as the hint says
     place.spark.conf.set("spark.clonos.recovery.interval", "100ms")
     place.write([{"k": "a", "n": 1}])
-    place.start(totals(place, recovery="eager"), "realtime")
+    place.start(totals(place, recovery=own), "realtime")
     place.await_rows(1)
+
+
+def test_two_operators_that_go_with_that_of_the_query_go_with_each_other(place: Place) -> None:
+    place.spark.conf.set("spark.clonos.recovery", "eager")
+    place.spark.conf.set("spark.clonos.recovery.interval", "100ms")
+
+    def made(first: str, second: str) -> Any:
+        before = place.causal(SCHEMA).groupBy("k").process(total, OUT, name="first", recovery=first)
+        return before.select("k", "n").groupBy("k").process(total, OUT, name="second", recovery=second)
+
+    says = r"'first' has recovery='coordinated', and operator 'second' has 'uncoordinated'.*either what the other"
+    with pytest.raises(QueryDefinitionError, match=says):
+        place.start(made("coordinated", "uncoordinated"), "realtime")
+    place.write([{"k": "a", "n": 1}])
+    place.start(made("coordinated", "coordinated"), "realtime")  # as the hint says
+    place.await_rows(1)
+
+
+@pytest.mark.parametrize("recovery", ["coordinated", "unaligned", "communication_induced"])
+def test_an_operator_in_front_that_stores_before_it_sends_never_goes_back(
+    place: Place, tmp_path: Path, recovery: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What it has made is seen at once by a sink of its own, and its lost process is replaced alone."""
+    place.spark.conf.set("spark.clonos.recovery", recovery)
+    place.spark.conf.set("spark.clonos.recovery.interval", "200ms")
+    soon, later = (clonos.sinks.jsonl(path, durable=False) for path in (place.output, tmp_path / "later"))
+    first = place.causal(SCHEMA).groupBy("k").process(total, OUT, name="first", recovery="eager")
+    second = first.select("k", "n").groupBy("k").process(total, OUT, name="second")
+    writer = first.writeStream.to(soon, name="soon").to(later, name="later", stream=second)
+    writer = writer.option("checkpointLocation", str(place.checkpoint)).trigger(realTime="1 hour")
+    place.query = query = writer.start()
+
+    def seen_later() -> int:
+        return sum(len(path.read_text().splitlines()) for path in (tmp_path / "later").glob("*.jsonl"))
+
+    for number in range(2):
+        place.write([{"k": "a", "n": 10 * number + at} for at in range(10)])
+        place.await_rows(10 * (number + 1))
+        place.kill(2)
+    assert query.restarts == []
+    place.until(lambda: seen_later() == 20, "what is seen when no failure leads behind it")
+    place.kill(3)
+    place.write([{"k": "a", "n": at} for at in range(20, 30)])
+    assert sorted(row["n"] for row in place.await_rows(30)) == list(range(30))
+    place.until(lambda: seen_later() == 30, "what is seen behind the start")
+    assert len(query.restarts) == 1
+    assert cli.main(["status", str(place.checkpoint)]) == 0
+    said = capsys.readouterr().out
+    assert "eager: first, soon" in said and f"{recovery}: second, later" in said, said
 
 
 def test_who_asked_for_rows_at_once_is_told_that_they_wait(
@@ -315,9 +377,14 @@ def test_a_batch_of_the_driver_is_refused(place: Place, recovery: str) -> None:
     place.spark.conf.set("spark.clonos.recovery", recovery)
     with pytest.raises(
         QueryDefinitionError,
-        match=r"a batch of foreachBatch.*Give another sink\. Set spark.clonos.recovery=causal",
+        match=r"a batch of foreachBatch.*Give another sink, or recovery='eager' to the operators before it",
     ):
         place.start(totals(place), "realtime", clonos.sinks.batches(lambda df, epoch: None))
+    seen: list[int] = []
+    to = clonos.sinks.batches(lambda df, epoch: seen.extend(row.n for row in df.select("n").collect()))
+    place.write([{"k": "a", "n": 1}])
+    place.start(totals(place, recovery="eager"), "realtime", to)  # as the hint says
+    place.until(lambda: seen == [1], "the row")
 
 
 def test_batches_of_the_driver_have_each_row_once_where_nothing_waits_for_the_epoch(place: Place) -> None:

@@ -55,7 +55,7 @@ def test_input_and_log_come_back_without_what_rode_along(
     for first in range(0, 50, 10):
         leaves.take(bundle(first, 10), Epoch(0))
     leaves.record(LOG_BEGIN, b"what was recorded")
-    leaves.cut(request(), content(17), is_end=True)
+    leaves.cut(request(), content(17), own_from=LOG_BEGIN, is_end=True)
     archive = Archive(str(tmp_path / "checkpoint"))
     assert not archive.segments(ORIGIN).names(), "it is written before the checkpoint, not before that"
     leaves.write_due()
@@ -73,7 +73,7 @@ def test_what_could_not_be_written_is_written_with_the_next_checkpoint(
 ) -> None:
     leaves = archivist(tmp_path)
     leaves.take(bundle(0, 3), Epoch(0))
-    leaves.cut(request(), content(0), is_end=False)
+    leaves.cut(request(), content(0), own_from=LOG_BEGIN, is_end=False)
 
     def is_full(*_: object) -> None:
         raise StorageUnavailable("the disk is full")
@@ -124,6 +124,6 @@ def test_what_a_killed_process_was_writing_goes(tmp_path: Path) -> None:
         (folder / name).write_bytes(b"a secret")
     leaves = archivist(tmp_path)
     leaves.take(bundle(0, 3), Epoch(0))
-    leaves.cut(request(), content(0), is_end=False)
+    leaves.cut(request(), content(0), own_from=LOG_BEGIN, is_end=False)
     leaves.write_due()
     assert {path.name for path in folder.iterdir()} == {f"2-0-{Fence(6).text}-0", f"2-1-{Fence(4).text}-0"}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from clonos.errors import RecordedError, StateError
@@ -34,6 +36,22 @@ def test_a_class_that_replicas_cannot_import_is_named_with_what_to_do(of_the_scr
         outcomes.reveal(outcomes.capture("fails", fails, (MyError, "card 7"), {}))
     assert caught.value.hint is not None
     assert "define that class in a module that replicas can import" in caught.value.hint
+
+
+def test_how_long_it_took_is_known_where_that_is_asked_for() -> None:
+    at_least = 0.02
+    for outcomes, is_timed in ((Outcomes(), False), (Outcomes(is_timed=True), True)):
+        for fn in (time.sleep, sleeps_and_fails):
+            outcome = outcomes.capture("slow", fn, (at_least,), {})
+            assert (outcome.took is not None) == is_timed
+            assert outcome.took is None or outcome.took >= at_least * 1e6
+        known = outcomes.capture("ended before", int, (), {}, took=7)
+        assert known.took == (7 if is_timed else None)
+
+
+def sleeps_and_fails(seconds: float) -> None:
+    time.sleep(seconds)
+    raise ValueError
 
 
 def test_a_result_that_cannot_be_recorded_is_refused() -> None:

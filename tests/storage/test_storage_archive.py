@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from clonos.errors import CheckpointMismatch, LogCorrupt
-from clonos.protocol.archive.archive_segment import ArchiveSegment, EpochEnded
+from clonos.protocol.archive.archive_segment import ArchiveSegment, EpochEnded, RanOn
 from clonos.protocol.archive.erasure import ErasurePlan, InstanceErasure
 from clonos.protocol.archive.stored_segment import SegmentName
 from clonos.protocol.fence import Fence
@@ -22,6 +22,8 @@ from clonos.storage.segment_codec import decode_segment, encode_segment
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "archive_segment_v1.bin"
 WITH_LINEAGE = GOLDEN.with_name("archive_segment_v1_lineage.bin")
+WITH_PROCESS = GOLDEN.with_name("archive_segment_v1_ran_on.bin")
+RAN_ON = RanOn("worker-7", 4711, LogOffset(1240))
 LINEAGE = GOLDEN.with_name("core_step_lineage_v1.bin")
 ORIGIN = Origin.of(2, 1)
 SEGMENT = ArchiveSegment(
@@ -49,6 +51,7 @@ def test_a_segment_comes_back() -> None:
         replace(SEGMENT, blocks=(), log=b"", erased_at=1_764_420_000_000_000),
         replace(SEGMENT, lineage=b""),
         replace(SEGMENT, lineage=bytes(10_000)),
+        replace(SEGMENT, ran_on=RAN_ON),
     ):
         assert decode_segment(encode_segment(segment), "it") == segment
 
@@ -58,12 +61,14 @@ def test_a_segment_of_the_first_version_is_read() -> None:
     assert decode_segment(GOLDEN.read_bytes(), "golden") == SEGMENT
     lineage = LINEAGE.read_bytes()
     assert decode_segment(WITH_LINEAGE.read_bytes(), "golden") == replace(SEGMENT, lineage=lineage)
+    assert decode_segment(WITH_PROCESS.read_bytes(), "golden") == replace(SEGMENT, ran_on=RAN_ON)
 
 
 def test_what_was_not_recorded_takes_no_room() -> None:
     """Such a segment is what it was before lineage could be recorded."""
     assert len(encode_segment(replace(SEGMENT, lineage=b"entries"))) > len(encode_segment(SEGMENT))
     assert b"lineage" not in encode_segment(SEGMENT)
+    assert b"ran_on" not in encode_segment(SEGMENT)
 
 
 def test_damage_is_said() -> None:

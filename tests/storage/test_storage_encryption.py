@@ -34,6 +34,7 @@ from clonos.storage.encrypted_file import (
 )
 from clonos.storage.encrypted_medium import SUFFIX, Encryption
 from clonos.storage.folder import Folder
+from clonos.storage.keyed_state import KeyedState
 from clonos.storage.snapshots import SnapshotStore
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "encrypted_file_v2.bin"
@@ -317,15 +318,15 @@ class OneFile:
         return None
 
 
-def plan_of(origin: Origin) -> ErasurePlan:
-    return ErasurePlan((InstanceErasure(origin, epochs=(Epoch(1),)),))
+def erasure(origin: Origin) -> ErasurePlan:
+    return ErasurePlan((InstanceErasure(origin, epochs=(Epoch(1),)),), "count", b"salt", b"digest")
 
 
 def write_all(archive: Archive, tmp_path: Path, origin: Origin = ORIGIN) -> None:
     """Everything that an archive has."""
     archive.segments(origin).write(segment(origin=origin))
     archive.write_program("ab", b"a program")
-    archive.write_erasure(plan_of(origin))
+    archive.write_erasure(erasure(origin))
     archive.cleaned.note(origin, Epoch(1), [])
     store = archive.states(origin, fence=Fence.of(1), pending=str(tmp_path / "pending"))
     store.store(store.begin(OneFile(), b"meta", epoch=Epoch(1), sequence=1, final=True))
@@ -356,7 +357,7 @@ def test_all_but_a_start_write_as_the_archive_is(
     assert registered == {key.id.hex() + SUFFIX for key in taken}
     again = Archive(str(tmp_path), keys=ArchiveKeys(given))
     again.check_keys()
-    assert again.erasure() == plan_of(ORIGIN) and again.program("ab") == b"a program"
+    assert again.erasure() == erasure(ORIGIN) and again.program("ab") == b"a program"
 
 
 def test_without_a_key_that_is_in_use_nothing_is_written(tmp_path: Path) -> None:
@@ -368,6 +369,35 @@ def test_without_a_key_that_is_in_use_nothing_is_written(tmp_path: Path) -> None
     assert sorted(path for path in tmp_path.rglob("*") if path.is_file()) == [
         p for p in before if p.is_file()
     ]
+
+
+def test_an_older_key_can_go_when_what_it_has_encrypted_is_dropped(tmp_path: Path) -> None:
+    """Programs are never dropped, and files of states may be shared for ever: a key that is taken into use takes them
+    over. Notes are not encrypted."""
+    old = Archive(str(tmp_path), keys=ArchiveKeys((KEY,)))
+    old.begin_writing()
+    old.write_program("ab", b"a program")
+    old.cleaned.note(ORIGIN, Epoch(7), [])
+    store = old.states(ORIGIN, fence=Fence.of(1), pending=str(tmp_path / "pending"))
+    state = KeyedState(str(tmp_path / "state"))
+    state.save(b"k", "value" * 100)
+    first = store.finish(store.begin(state, b"meta", epoch=Epoch(1), sequence=0, final=True))
+
+    Archive(str(tmp_path), keys=ArchiveKeys((OTHER, KEY))).begin_writing()
+    both = Archive(str(tmp_path), keys=ArchiveKeys((OTHER, KEY)))
+    store = both.states(ORIGIN, fence=Fence.of(2), pending=str(tmp_path / "pending 2"))
+    store.share(first)
+    second = store.finish(store.begin(state, b"meta", epoch=Epoch(2), sequence=1, final=True))
+    state.close()
+    assert both.has_program("ab")
+
+    new = Archive(str(tmp_path), keys=ArchiveKeys((OTHER,)))
+    assert new.program("ab") == b"a program"
+    assert new.cleaned.upto(ORIGIN) == [7]
+    new.states(ORIGIN).restore(second, str(tmp_path / "restored"))
+    restored = KeyedState(str(tmp_path / "restored"))
+    assert restored.load(b"k") == "value" * 100
+    restored.close()
 
 
 def test_files_of_another_instance_or_query_do_not_open(tmp_path: Path) -> None:

@@ -134,7 +134,7 @@ def test_a_reader_goes_on_when_they_have_gone_together(tmp_path: Path, keys: Arc
     assert list(read) == SEGMENTS[2:]
     reader = files(tmp_path, keys)
     assert list(reader.names()) == names
-    files(tmp_path, keys).replace(names[:5], [], FENCE)
+    files(tmp_path, keys).replace(names[:5], [])
     assert list(reader.read(names[:10])) == SEGMENTS[5:10], "also when they are written anew"
 
 
@@ -170,7 +170,7 @@ def test_what_is_erased_does_not_come_back(
             found = files(place)
             names = [name for name in found.names() if name.epoch in gone]
             with suppress(Stopped):
-                found.replace(names, [left], FENCE)
+                found.replace(names, [left])
             stops_behind(1_000_000)
             # A query that goes on meanwhile brings nothing back.
             files(place).compact(Epoch(COUNT), FENCE)
@@ -181,6 +181,21 @@ def test_what_is_erased_does_not_come_back(
         content = b"".join(path.read_bytes() for path in directory(place).iterdir())
         assert b"recorded in 9." in content
         assert not any(b"recorded in %d." % each in content for each in (7, 8, 30))
+
+
+def test_what_is_in_several_files_is_erased_from_all(tmp_path: Path) -> None:
+    """As two writers may leave it that put the same segments together, and were cut short."""
+    written(tmp_path).compact(Epoch(COUNT), FENCE)
+    other = tmp_path / "other"
+    written(other).compact(Epoch(COUNT), Fence(FENCE + 1))
+    (path,) = directory(other).iterdir()
+    path.rename(directory(tmp_path) / path.name)
+    assert len(stored(tmp_path)) == 2 and all_of(files(tmp_path)) == SEGMENTS
+    found = files(tmp_path)
+    found.replace([name for name in found.names() if name.epoch == 9], [])
+    content = b"".join(path.read_bytes() for path in directory(tmp_path).iterdir())
+    assert b"recorded in 9." not in content and b"recorded in 8." in content
+    assert all_of(files(tmp_path)) == SEGMENTS[:9] + SEGMENTS[10:]
 
 
 def test_files_go_when_nothing_of_them_is_wanted(tmp_path: Path) -> None:
@@ -232,7 +247,7 @@ def test_damage_is_said_of_what_it_concerns(tmp_path: Path) -> None:
         with pytest.raises(LogCorrupt, match="segments"):
             all_of(files(tmp_path))
     path.write_bytes(raw[:100])
-    files(tmp_path).replace([each for each in files(tmp_path).names() if each.epoch == 3], [], FENCE)
+    files(tmp_path).replace([each for each in files(tmp_path).names() if each.epoch == 3], [])
     assert all_of(files(tmp_path)) == SEGMENTS[-2:]
 
 

@@ -15,6 +15,15 @@ from clonos.protocol.ids import Epoch, LogOffset, Origin, OutputNumber, log_afte
 
 
 @dataclass(frozen=True, slots=True)
+class RanOn:
+    """Where a process of the instance was. What is in the log before the offset `since`, it has repeated."""
+
+    host: str
+    pid: int
+    since: LogOffset
+
+
+@dataclass(frozen=True, slots=True)
 class EpochEnded:
     """How the epoch ended for the instance."""
 
@@ -45,6 +54,7 @@ class ArchiveSegment:
     erased_at: int | None = None
     """When the epoch was erased, in microseconds since 1970: all that is left is how it ended."""
     lineage: bytes | None = None  # of the steps of `log` (`step_lineage`); None where it was not recorded
+    ran_on: RanOn | None = None  # where the process was; older versions have not said so
 
     @property
     def log_end(self) -> LogOffset:

@@ -6,16 +6,18 @@ is lacking is said, and never made up.
 
 from __future__ import annotations
 
+import enum
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
-from clonos.protocol.archive.archive_segment import ArchiveSegment, EpochEnded
+from clonos.protocol.archive.archive_segment import ArchiveSegment, EpochEnded, RanOn
+from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Epoch, LogOffset, Origin
 from clonos.protocol.recovery.causal.causal_log import CausalLog
-from clonos.protocol.recovery.causal.determinant import Kind
+from clonos.protocol.recovery.causal.determinant import Kind, Step
 from clonos.protocol.recovery.causal.determinant_codec import decode_steps
 
 _NOTHING: Final[Mapping[int, int]] = MappingProxyType({})
@@ -30,6 +32,35 @@ class LineagePiece:
     end: LogOffset
     before: bytes
     entries: bytes
+
+
+class Share(enum.StrEnum):
+    """What a process that has left a step in the archive did of it."""
+
+    RAN = "ran"
+    WENT_ON = "went on with"  # where another one was lost in the middle of it
+    REPEATED = "repeated"
+    UNKNOWN = "left"  # an older version did not say whether it ran or repeated what it left
+
+
+@dataclass(frozen=True, slots=True)
+class PartOfLog:
+    """What of an episode's log a process has left in the archive: the one of a fence, and where that was."""
+
+    fence: Fence
+    start: LogOffset
+    end: LogOffset
+    ran_on: RanOn | None
+
+    def share(self, step: Step) -> Share | None:
+        """Of a step of the episode; None where that is in another part."""
+        if not self.start < step.stop <= self.end:
+            return None
+        if self.ran_on is None:
+            return Share.UNKNOWN
+        if self.ran_on.since <= step.start:
+            return Share.RAN
+        return Share.WENT_ON if self.ran_on.since < step.stop else Share.REPEATED
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +79,7 @@ class Episode:
     blocks: tuple[bytes, ...]
     written_at: int  # when its last segment was
     lineage: tuple[LineagePiece, ...] = ()  # that was recorded, as far as its log is this one
+    parts: tuple[PartOfLog, ...] = ()  # which processes have left which parts of its log
 
     def since(self, offset: LogOffset) -> Episode:
         """What is left of it where the log has come to an offset, if it begins before."""
@@ -99,16 +131,35 @@ def put_together(segments: Sequence[ArchiveSegment]) -> Episode | Lacking:
         tuple(block for each in sorted(segments, key=_in_time) for block in each.blocks),
         last.written_at,
         tuple(_lineage(segments, last.epoch_start, data[:whole])),
+        tuple(_parts(segments, last.epoch_start, data[:whole])),
     )
 
 
 def _lineage(segments: Iterable[ArchiveSegment], start: LogOffset, log: bytes) -> Iterator[LineagePiece]:
     """What was recorded of steps that are in the log."""
     for each in segments:
-        before = each.log[: max(0, start - each.log_start)]
-        own, begun = each.log[len(before) :], max(0, each.log_start - start)
-        if each.lineage is not None and own and log[begun : begun + len(own)] == own:
+        before, own = _own_log(each, start)
+        if each.lineage is not None and _is_in(each, own, start, log):
             yield LineagePiece(each.log_start, each.log_end, before, each.lineage)
+
+
+def _parts(segments: Iterable[ArchiveSegment], start: LogOffset, log: bytes) -> Iterator[PartOfLog]:
+    for each in segments:
+        _, own = _own_log(each, start)
+        if _is_in(each, own, start, log):
+            yield PartOfLog(each.fence, max(start, each.log_start), each.log_end, each.ran_on)
+
+
+def _own_log(segment: ArchiveSegment, start: LogOffset) -> tuple[bytes, bytes]:
+    """What a segment has of the log before an epoch's, and of that of the epoch."""
+    before = segment.log[: max(0, start - segment.log_start)]
+    return before, segment.log[len(before) :]
+
+
+def _is_in(segment: ArchiveSegment, own: bytes, start: LogOffset, log: bytes) -> bool:
+    """Whether what a segment has of the epoch's log is part of this one."""
+    begun = max(0, segment.log_start - start)
+    return bool(own) and log[begun : begun + len(own)] == own
 
 
 def _in_time(segment: ArchiveSegment) -> tuple[int, int]:

@@ -56,16 +56,22 @@ class ErasurePlan:
         """That are erased of an instance."""
         return frozenset(epoch for each in self.instances if each.origin == origin for epoch in each.epochs)
 
+    def is_from_before(self, fence: Fence) -> bool:
+        """Whether what was written under a fence was there when the plan was made."""
+        return not self.operator or fence < self.fence
+
     def is_done(self, name: SnapshotName, there: Iterable[SnapshotName]) -> bool:
         """Whether a state has been stored without the key, of those that are there now."""
         place = name.epoch, name.sequence, name.final
         return any(
-            (each.epoch, each.sequence, each.final) == place for each in there if each.fence >= self.fence
+            (each.epoch, each.sequence, each.final) == place
+            for each in there
+            if not self.is_from_before(each.fence)
         )
 
     def ends_left(self, one: InstanceErasure, there: Iterable[SnapshotName]) -> list[Epoch]:
         """At which ends a state is still to be stored."""
-        done = {each.epoch for each in there if each.final and each.fence >= self.fence}
+        done = {each.epoch for each in there if each.final and not self.is_from_before(each.fence)}
         return [end for end in one.ends if end not in done]
 
 

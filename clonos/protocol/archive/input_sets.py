@@ -51,8 +51,8 @@ class _Call:
     """That is under way."""
 
     given: Sequence[GivenRecord] = ()
-    of: TimerId | None = None
-    timer: tuple[Kept, ...] = ()  # what that is of
+    of: Sequence[TimerId] = ()
+    timer: tuple[Kept, ...] = ()  # what these are of
     passed_over: set[int] = field(default_factory=set)
     made: Sequence[Any] = ()  # its rows so far
     told: list[_Told] = field(default_factory=list)
@@ -62,11 +62,11 @@ class _Call:
 
     @property
     def ends_epoch(self) -> bool:
-        return not self.given and self.of is None
+        return not self.given and not self.of
 
     @property
     def keys(self) -> set[bytes]:
-        return {one.key for one in self.given} if self.of is None else {self.of[1]}
+        return {timer[1] for timer in self.of} or {one.key for one in self.given}
 
     def records(self, key: bytes | None) -> Sequence[GivenRecord]:
         """That the function was given, or those of a key."""
@@ -122,12 +122,13 @@ class InputSets:
         for timer in timers:
             self._timers[timer] = (unknown.all(),)
 
-    def begin_call(self, given: Sequence[GivenRecord] = (), timer: TimerId | None = None) -> None:
-        """A call of the operator begins: with records, of a timer, or at the end of an epoch, which has neither."""
+    def begin_call(self, given: Sequence[GivenRecord] = (), timers: Sequence[TimerId] = ()) -> None:
+        """A call of the operator begins: with records, of timers, or at the end of an epoch, which has neither. Of
+        several timers it is not known which of them a row is of."""
         if self._call.ends_epoch:
             self._gathered.clear()
-        fired = () if timer is None else self._timers.pop(timer, ())
-        self._call = _Call(given, timer, fired)
+        fired = [part for timer in timers for part in self._timers.pop(timer, ())]
+        self._call = _Call(given, timers, united(fired if len(timers) <= 1 else map(Kept.as_bound, fired)))
 
     def state_was(self, key: bytes, *, is_there: bool) -> None:
         """What a user's function has kept for a key of the call, when it begins."""

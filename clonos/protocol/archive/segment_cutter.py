@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from clonos.errors import LogConflict
-from clonos.protocol.archive.archive_segment import ArchiveSegment, EpochEnded
+from clonos.protocol.archive.archive_segment import ArchiveSegment, EpochEnded, RanOn
 from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
 from clonos.protocol.ids import LOG_BEGIN, NO_EPOCH, Epoch, LogOffset, Origin
 from clonos.protocol.recovery.causal.causal_log import CausalLog, pieces_from
@@ -104,8 +104,10 @@ class SegmentCutter:
         *,
         written_at: int,
         is_end: bool,
+        ran_on: RanOn | None = None,
     ) -> list[ArchiveSegment]:
-        """A checkpoint has been begun with `content`. The last one says that the epoch ended, if it did."""
+        """A checkpoint has been begun with `content` by the process `ran_on`. The last one says that the epoch ended,
+        if it did."""
         if request.epoch != self._epoch:
             self._spool.clear()
         log = self._log.prefix(self._log_upto)[: content.log_offset - self._log_upto]
@@ -135,6 +137,7 @@ class SegmentCutter:
                     blocks=blocks,
                     ended=EpochEnded(content.log_offset, content.emitted) if is_end and is_last else None,
                     lineage=lineage if is_last else None,
+                    ran_on=ran_on,
                 )
             )
             self._number += 1

@@ -30,7 +30,7 @@ class SegmentName(NamedTuple):
         if found is None:
             return None
         epoch, at, fence, number = found.groups()
-        return cls(Epoch(int(epoch)), int(at), Fence(int(fence, 16)), int(number))
+        return cls(Epoch(int(epoch)), int(at), Fence.parse(fence), int(number))
 
 
 @dataclass(frozen=True, slots=True)

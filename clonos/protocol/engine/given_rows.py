@@ -2,7 +2,8 @@
 
 The rows of a bundle, or of timers that fire together, come out of an operator as one list. Where it is asked for, an
 operator that gives its function one record or one timer at a time tells behind each how many rows there are so far:
-that is one number in an array. What an operator does not tell is not guessed.
+that is one number in an array. On the fast path it puts a mark (None) behind the rows of each call instead, which takes
+a third of that, and has the marks taken out behind the bundle. What an operator does not tell is not guessed.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from array import array
 from collections.abc import Callable
 from itertools import accumulate, chain
 from operator import sub
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -49,6 +50,16 @@ class GivenRows:
         """As `rows_told`, which operators use."""
         ends = self._ends = array(_NUMBERS)
         return ends.append
+
+    def take_marks(self, made: list[Any], calls: int) -> None:
+        """`made` has a mark behind the rows of each of so many calls. None is left in it."""
+        if len(made) == 2 * calls and made[1::2] == [None] * calls:
+            del made[1::2]
+            self.one_each(calls)
+            return
+        marks = [at for at, row in enumerate(made) if row is None]
+        self._ends = [at - before for before, at in enumerate(marks)]
+        made[:] = [row for row in made if row is not None]
 
     def one_each(self, calls: int) -> None:
         """So many calls have given one row each."""

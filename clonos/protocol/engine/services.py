@@ -25,9 +25,16 @@ class OutcomeCodec(Protocol):
     """Runs a closure and turns its result or exception into bytes, and back."""
 
     def capture(
-        self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+        self,
+        name: str,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        *,
+        took: int | None = None,
     ) -> Outcome:
-        """Run `fn`; its encoded result, or its encoded exception with `ok` false."""
+        """Run `fn`; its encoded result, or its encoded exception with `ok` false. How long it took in microseconds, if
+        that is to be recorded, is `took` where `fn` only hands over what was carried out before."""
 
     def reveal(self, outcome: Outcome) -> Any:
         """The result, or raise the exception."""
@@ -80,7 +87,8 @@ class CausalServices:
 
         def ended() -> Answer:
             call = wait()
-            return Answer(call.number, self._outcomes.capture(call.name, call.result, (), {}))
+            outcome = self._outcomes.capture(call.name, call.result, (), {}, took=call.took)
+            return Answer(call.number, outcome)
 
         answer = self._current().next_answer(ended)
         self.on_answer()

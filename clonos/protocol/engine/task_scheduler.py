@@ -62,12 +62,16 @@ class CallRequest(_Request):
 class EffectRequest(_Request):
     """What awaits the result of a recorded effect, which the scheduler has carried out while nothing else goes on."""
 
-    __slots__ = ("fn", "key")
+    __slots__ = ("args", "fn", "key", "kwargs")
     what = "an effect"
 
-    def __init__(self, fn: Callable[[], Any], key: str) -> None:
+    def __init__(
+        self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], key: str
+    ) -> None:
         super().__init__()
         self.fn = fn
+        self.args = args
+        self.kwargs = kwargs
         self.key = key
 
 
@@ -89,11 +93,13 @@ class Together:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A call that has ended. `result` returns what it has come to, or raises it."""
+    """A call that has ended. `result` returns what it has come to, or raises it; it was under way for `took`
+    microseconds."""
 
     number: CallNumber
     name: str
     result: Give
+    took: int
 
 
 class CallPort(Protocol):
@@ -218,7 +224,8 @@ class TaskScheduler(Generic[Place]):
         if isinstance(asked, CallRequest):
             self._waiting[self._services.begin_call(self._calls, asked)] = task
         elif isinstance(asked, EffectRequest):
-            self._ready.appendleft((task, partial(self._services.effect, asked.fn, (), {}, asked.key)))
+            perform = partial(self._services.effect, asked.fn, asked.args, asked.kwargs, asked.key)
+            self._ready.appendleft((task, perform))
         elif isinstance(asked, Together):
             group = _Group(task, asked)
             parts = [

@@ -26,10 +26,13 @@ class PolicyChoice:
     """A failure may lead the instances behind their newest checkpoints."""
     senders: frozenset[int] = frozenset()
     """The channels from other instances, on which markers come."""
+    in_rounds: bool = False
+    """It takes checkpoints together with others."""
     aligns: bool = False
     """Where there are markers, a channel that has been marked is held."""
     numbering: InstanceNumbering | None = None
-    """Where checkpoints are forced. No row forces one of a sink, which sends nothing."""
+    """Where checkpoints are forced. No row forces one of a sink, which sends nothing, or of an instance that never goes
+    back."""
     marks_checkpoints: bool = False
     """It repeats nothing, and others have logs (`causal.checkpoint_marks`)."""
     others_keep_logs: bool = False
@@ -43,14 +46,14 @@ class PolicyChoice:
     def of(cls, topology: Topology, recoveries: Recoveries, node: NodeId) -> PolicyChoice:
         kind = recoveries.by_node[node]
         is_operator = topology.node(node).kind is NodeKind.OPERATOR
+        is_forced = recoveries.some_force and node in recoveries.goes_back and not kind.begins_epochs_again
         return cls(
             kind,
             node in recoveries.goes_back,
-            _senders(topology, node),
-            aligns=kind is RecoveryKind.COORDINATED or not is_operator,
-            numbering=InstanceNumbering.of(topology, node)
-            if kind.forces_checkpoints and is_operator
-            else None,
+            _senders(topology, recoveries, node),
+            in_rounds=node in recoveries.in_rounds,
+            aligns=kind is not RecoveryKind.UNALIGNED or not is_operator,
+            numbering=InstanceNumbering.of(topology, recoveries, node) if is_forced and is_operator else None,
             marks_checkpoints=is_operator and not kind.repeats and recoveries.some_repeat,
             others_keep_logs=kind.repeats and not recoveries.all_repeat,
             shares_all=recoveries.some_repeat and _is_before_one_that_keeps_logs(topology, recoveries, node),
@@ -62,10 +65,10 @@ class PolicyChoice:
 
     def policy(self, instance: int) -> InstancePolicy:
         """In a new process."""
-        if self.kind.has_rounds:
+        if self.in_rounds:
             return Alignment(self.senders, self.kind) if self.aligns else ChannelStates(self.senders)
         if self.numbering is not None:
-            return ForcedCheckpoints(instance, self.numbering)
+            return ForcedCheckpoints(instance, self.numbering, self.kind)
         return AsItComes(self.kind, goes_back=self.goes_back)
 
 
@@ -80,12 +83,12 @@ def _is_before_one_that_keeps_logs(topology: Topology, recoveries: Recoveries, n
     )
 
 
-def _senders(topology: Topology, node: NodeId) -> frozenset[int]:
-    """The channels on which an instance of `node` is sent rows by instances of operators."""
+def _senders(topology: Topology, recoveries: Recoveries, node: NodeId) -> frozenset[int]:
+    """The channels on which an instance of `node` is sent markers: those from instances that take part in rounds."""
     upstream = [topology.node(number) for number in topology.node(node).upstream]
     return frozenset(
         Origin.of(sender.number, instance).channel
         for sender in upstream
-        if sender.kind is NodeKind.OPERATOR
+        if sender.kind is NodeKind.OPERATOR and NodeId(sender.number) in recoveries.in_rounds
         for instance in range(sender.parallelism)
     )

@@ -11,7 +11,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from clonos.protocol.fence import Generation
 from clonos.protocol.ports import Bundle, Emit
+from clonos.protocol.recovery.coordinated.last_marker import LastMarker
 from clonos.protocol.recovery.marker import Round
 from clonos.protocol.recovery.recovery_kind import RecoveryKind
 
@@ -56,22 +58,40 @@ Decision: TypeAlias = Bundle | CheckpointStep
 
 class InstancePolicy(ABC):
     """Of one instance in one process. What all instances of a recovery have in common, its `kind` says. `goes_back`:
-    a line may lie before the newest checkpoints that it has taken alone, so the driver says which of them are kept."""
+    a line may lie before the newest checkpoints that it has taken alone, so the driver says which of them are kept.
+    `in_rounds`: it takes checkpoints of rounds."""
 
     kind: RecoveryKind
     goes_back: bool = False
+    in_rounds: bool = False
 
     @abstractmethod
     def begin_epoch(self) -> None:
         """Input begins to come."""
 
-    def resume(self, kept: bytes) -> None:
-        """Behind `begin_epoch`: it begins inside the epoch, with a checkpoint that has this."""
+    @property
+    def is_aligning(self) -> bool:
+        """Whether it holds records that have come, or would hold those that come: they are in no checkpoint yet."""
+        return False
+
+    def resume(self, kept: bytes, generation: Generation) -> None:
+        """Behind `begin_epoch`: it begins inside the epoch, in this start of the query, with a checkpoint that has
+        this."""
         raise NotImplementedError(f"{self.kind.value} keeps nothing of its own in a checkpoint")
 
-    def take_checkpoint(self) -> bytes:
-        """The instance takes one inside the epoch, for whatever reason; what is to be kept in it."""
+    def take_checkpoint(self, *, counts: bool = True) -> bytes:
+        """The instance takes one inside the epoch, for whatever reason; what is to be kept in it. `counts`: it is kept
+        until no failure can lead to it any more."""
         return b""
+
+    def send_marker(self, marker: LastMarker) -> None:
+        """It is to be sent when the checkpoint is stored that is taken next."""
+        raise NotImplementedError(f"with {self.kind.value} a marker waits for nothing")
+
+    @property
+    def last_marker(self) -> LastMarker | None:
+        """Of this start of the query, where a process takes the place of a lost one that has sent it, or would have."""
+        return None
 
     def send(self, emit: Emit) -> Emit:
         """Rows are about to be sent, for the first time; with what is to ride along."""

@@ -8,6 +8,11 @@ with it, whatever recovery that has: so it keeps more than its newest checkpoint
 the same, so it takes no checkpoints inside an epoch either; what is before sends again what it has kept, and is the
 firewall of Isard and Abadi, "Falkirk Wheel: Rollback Recovery for Dataflow Systems", 2015, section 2.3.
 
+What is behind an operator that takes checkpoints in rounds takes part in them. An eager one in front of all of those is
+a firewall, too: it sends again from where each reader begins, as a source is read again, so a round has no markers on
+its channels. It is the same where rows force checkpoints: no chain of rows that makes a checkpoint useless leads
+through an instance that never goes back.
+
 Operators of causal logging go together with eager ones: neither ever undoes what another instance has. An eager one in
 front of causal ones sends the same rows again from what it has kept; one behind them has the determinants of what its
 checkpoint depends on, so that these repeat it.
@@ -27,11 +32,13 @@ from clonos.protocol.topology import Node, NodeKind, Topology
 @dataclass(frozen=True, slots=True)
 class Recoveries:
     """Of the operators and sinks of one query. `default` is that of the query. `goes_back`: nodes whose instances a
-    failure may lead to older checkpoints than their newest ones."""
+    failure may lead to older checkpoints than their newest ones, of those that they take alone. `in_rounds`: nodes
+    whose instances take checkpoints together."""
 
     default: RecoveryKind
     by_node: Mapping[NodeId, RecoveryKind]
     goes_back: frozenset[NodeId]
+    in_rounds: frozenset[NodeId] = frozenset()
 
     @classmethod
     def of(
@@ -55,20 +62,25 @@ class Recoveries:
 
         begins_epochs_again = and_behind(lambda kind: kind.begins_epochs_again)
         goes_back = and_behind(lambda kind: kind.begins_at_older_ones)
-        repeats = any(
-            own.get(NodeId(node.number), default).repeats
-            for node in topology.nodes
-            if node.kind is NodeKind.OPERATOR
-        )
+        in_rounds = and_behind(lambda kind: kind.has_rounds)
+        of_operators = {
+            own.get(NodeId(node.number), default) for node in topology.nodes if node.kind is NodeKind.OPERATOR
+        }
+
+        some_repeat = any(each.repeats for each in of_operators)
 
         def kind(node: Node) -> RecoveryKind:
             if begins_epochs_again(NodeId(node.number)):
                 return RecoveryKind.BATCH
             if node.kind is NodeKind.OPERATOR or not own:
                 return own.get(NodeId(node.number), default)
-            if repeats:  # what is visible depends on determinants, which a sink keeps beside it
+            if some_repeat:  # what is visible depends on determinants, which a sink keeps beside it
                 return RecoveryKind.CAUSAL
-            return RecoveryKind.UNCOORDINATED if goes_back(NodeId(node.number)) else RecoveryKind.EAGER
+            if in_rounds(NodeId(node.number)):
+                return next(each for each in of_operators if each.has_rounds)
+            if goes_back(NodeId(node.number)):
+                return next(each for each in of_operators if each.begins_at_older_ones)
+            return RecoveryKind.EAGER
 
         nodes = [node for node in topology.nodes if node.kind is not NodeKind.SOURCE]
         return cls(
@@ -77,8 +89,11 @@ class Recoveries:
             frozenset(
                 NodeId(node.number)
                 for node in nodes
-                if kind(node).begins_at_older_ones or goes_back(NodeId(node.number))
+                if kind(node).begins_at_older_ones
+                or goes_back(NodeId(node.number))
+                or (in_rounds(NodeId(node.number)) and kind(node).sends_late)
             ),
+            frozenset(NodeId(node.number) for node in nodes if in_rounds(NodeId(node.number))),
         )
 
     def sent_back_by(self, topology: Topology, number: NodeId) -> list[Node]:
@@ -87,7 +102,8 @@ class Recoveries:
         while before:
             node = topology.node(before.pop())
             before |= set(node.upstream)
-            if node.kind is NodeKind.OPERATOR and self.by_node[NodeId(node.number)].begins_at_older_ones:
+            kind = self.by_node.get(NodeId(node.number))
+            if kind is not None and (kind.begins_at_older_ones or kind.has_rounds):
                 found.add(node.number)
         return [topology.node(each) for each in sorted(found)]
 
@@ -95,6 +111,11 @@ class Recoveries:
     def line_kind(self) -> RecoveryKind:
         """That by which a line is drawn: where some instances keep what they have sent, it is looked for."""
         return next((kind for kind in self.by_node.values() if kind.logs_messages), self.default)
+
+    @property
+    def keeping(self) -> frozenset[NodeId]:
+        """The nodes whose instances keep what they send."""
+        return frozenset(node for node, kind in self.by_node.items() if kind.logs_messages)
 
     def repeats(self, node: NodeId) -> bool:
         """Whether the instances of an operator repeat what they did."""
@@ -109,6 +130,11 @@ class Recoveries:
     def some_repeat(self) -> bool:
         """Whether there are logs of determinants in the query."""
         return bool(self.repeating)
+
+    @property
+    def some_force(self) -> bool:
+        """Whether rows force checkpoints, of all operators that go back."""
+        return any(kind.forces_checkpoints for kind in self.by_node.values())
 
     @property
     def all_repeat(self) -> bool:

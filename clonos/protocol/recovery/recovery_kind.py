@@ -75,16 +75,20 @@ class RecoveryKind(Enum):
         """Whether it is to be had where Spark runs the stages of an epoch one after another, and lost tasks again."""
         return self in (RecoveryKind.CAUSAL, RecoveryKind.BATCH)
 
-    @property
-    def mixes(self) -> bool:
-        """Whether operators with it go together with operators that have another one: those that keep what they have
-        sent, and those that begin where the epoch does. Where something rides along, it does with all rows."""
-        return (self.logs_messages and not self.forces_checkpoints) or self.begins_epochs_again
-
     def goes_with(self, other: RecoveryKind) -> bool:
-        """Whether operators of both may be in one query: where one line can be drawn through both, or none is ever
-        undone (`recovery.recoveries`)."""
-        return self is other or (self.mixes and other.mixes) or (self.replaces and other.replaces)
+        """Whether operators of both may be in one query (`recovery.recoveries`): where none is ever undone; where each
+        keeps what it has sent, or begins where the epoch does; or where one takes checkpoints in rounds, and the other
+        is never undone beside it, or stores before it sends. Where rows force checkpoints they have to force those of
+        all that go back, or some would be useless."""
+        if self is other or (self.replaces and other.replaces):
+            return True
+        if self.repeats or other.repeats:
+            return False
+        if self.has_rounds or other.has_rounds:
+            return self.sends_late or other.sends_late
+        return self.forces_checkpoints == other.forces_checkpoints or not (
+            self.begins_at_older_ones and other.begins_at_older_ones
+        )
 
     @property
     def forces_checkpoints(self) -> bool:

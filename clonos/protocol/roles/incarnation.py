@@ -43,7 +43,7 @@ from clonos.protocol.ids import (
 )
 from clonos.protocol.line.missing_end import check_log_has_no_earlier_epoch
 from clonos.protocol.line.recovery_line import RecoveryLine, Resume
-from clonos.protocol.line.snapshot_name import Since, SnapshotName, marked_from
+from clonos.protocol.line.snapshot_name import Since, SnapshotName, is_marked, marked_from
 from clonos.protocol.ports import InstancePorts
 from clonos.protocol.recovery.causal.causal_log import Segment
 from clonos.protocol.recovery.causal.checkpoint_marks import marks_between
@@ -130,6 +130,11 @@ class Incarnation(Generic[S]):
         return log_after(self.live.log_offset, self.live.recorded)
 
     @property
+    def own_from(self) -> LogOffset:
+        """Steps behind this log offset ran here for the first time; those before it were repeated, if they ran here."""
+        return self._since
+
+    @property
     def where(self) -> Where:
         return Where(self._name, self.origin.instance, self.request.epoch)
 
@@ -198,10 +203,12 @@ class Incarnation(Generic[S]):
             self._ports.let_go()
             self._instance = None
 
-    def name_snapshot(self, *, final: bool, marked: bool = False) -> SnapshotName:
-        """The next one's name."""
+    def name_snapshot(self, *, final: bool, marked: bool = False, unmarked: bool = False) -> SnapshotName:
+        """The next one's name; `unmarked`: it is not taken for a marked one by chance."""
         if marked:
             self._sequence = marked_from(self._sequence)
+        elif unmarked and is_marked(self._sequence):
+            self._sequence += 1
         name = SnapshotName(self.request.epoch, self.request.fence, self._sequence, final)
         self._sequence += 1
         return name

@@ -126,8 +126,8 @@ class OperatorPorts(IncarnationPorts[S], QuarantinePorts, Generic[S, PendingT, F
     # ------------------------------------------------------- rounds of checkpoints
 
     @abstractmethod
-    def send_marker(self, round: Round) -> Steps:
-        """To all readers, behind what has been sent to them."""
+    def marker_frame(self, round: Round, emitted_output: OutputNumber) -> FrameT:
+        """OUTPUT: a marker for each reader, behind that row."""
 
     @abstractmethod
     def round_stored(self, stored: StoredRound) -> None:

@@ -23,7 +23,9 @@ from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import LOG_BEGIN, NO_OUTPUT, Epoch, LogOffset, Origin, OutputNumber, epoch_before
 from clonos.protocol.ingestion import UNKNOWN, Ingested, PendingInput
+from clonos.protocol.line import snapshot_name
 from clonos.protocol.ports import Encoded
+from clonos.protocol.recovery.coordinated.last_marker import LastMarker
 from clonos.protocol.recovery.marker import Round
 from clonos.protocol.recovery.policy import (
     BeginCheckpoint,
@@ -57,11 +59,11 @@ _MOST_UNSENT: Final = 64
 
 class _Storing(NamedTuple):
     """What a snapshot covers that is being stored: bundles, the log, and frames that wait for it; and which checkpoint
-    it is to the driver."""
+    it is to the driver, if it is told of it."""
 
     acked_input: int
     log_offset: LogOffset
-    round: Round
+    round: Round | None
     frames: int
 
 
@@ -124,6 +126,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         self._mark_interval = snapshot_limits.interval
         self._mark_due = 0.0  # by the steady clock
         self._acked_input = 0
+        self._covered: int | None = None  # while one is taken or held: the last bundle before it
         self._input = PendingInput()
         self._storing: _Storing | None = None
         self._begun: _Begun[PendingT] | None = None  # a checkpoint that its channels' states still lack
@@ -163,7 +166,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
 
     def attach(self, request: AttachRequest) -> Steps:
         """A conduit has connected: restore, if the instance is not in memory."""
-        self._acked_input = 0
+        self._acked_input, self._covered = 0, None
         self._give_up_begun()
         self._unsent, self._sent_output = [], request.emitted_output
         self._frames_sent = self._frames_stored = 0
@@ -183,7 +186,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         self._truncation.begin(self.incarnation.unkept if is_inside else dict(self.live.sent))
         self._policy.begin_epoch()
         if self.incarnation.kept_of_policy:
-            self._policy.resume(self.incarnation.kept_of_policy)
+            self._policy.resume(self.incarnation.kept_of_policy, request.generation)
         self._begin_input()
         self.live.quarantine = self.quarantine if is_suspect else None
 
@@ -227,13 +230,26 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
             self._sent_output = self.live.emitted_output
             return
         if self._policy.kind.sends_late:
-            self._unsent += sent_log.frames(unread)
+            self._unsent += self._with_last_marker(sent_log.frames(unread))
             if self.request.fresh:  # it has stored what it begins with under its own name
                 self._frames_stored = self._frames_made
                 self._release()
         else:
             for _, frame in sent_log.frames(unread):
                 yield from self._ports.send([frame])
+
+    def _with_last_marker(
+        self, frames: Iterable[tuple[OutputNumber, FrameT]]
+    ) -> list[tuple[OutputNumber, FrameT]]:
+        """Its reader may lack the marker if the conduit has no row from behind it."""
+        found, marker = list(frames), self._policy.last_marker
+        if marker is None:
+            return found
+        self._ports.round_stored(StoredRound(self.request.epoch, marker.round))
+        if self.request.emitted_output <= marker.behind:
+            at = next((at for at, (last, _) in enumerate(found) if last > marker.behind), len(found))
+            found.insert(at, (marker.behind, self._ports.marker_frame(marker.round, marker.behind)))
+        return found
 
     def stand_by(self, request: AttachRequest) -> Steps:
         """Restore, and follow the replica from there."""
@@ -313,8 +329,12 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
 
     def bundle(self, seq: int, records: Bundle, first: int | None = None) -> Steps:
         self._has_moved = True
+        if self._covered is None:
+            self._covered = self.incarnation.bundles.upto
         self.incarnation.bundles.take(seq, self.incarnation.where, first=first)
         is_told = yield from self._carry_out(self._policy.arrive(records), seq)
+        if not self._policy.is_aligning:
+            self._covered = None
         self._acked_input = seq
         if self.request.standby:
             self.acknowledge()
@@ -387,6 +407,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         self.incarnation.bundles.end(last, self.incarnation.where)
         self._is_open = False
         yield from self._carry_out(self._policy.end_input())
+        self._covered = None
         self._give_up_begun()
         yield from self.perform(self.live.end_epoch())
         self._input_is_used()
@@ -404,6 +425,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         name = self.incarnation.name_snapshot(final=True)
         ports.fold_log()
         content = self._with_truncation(self.incarnation.epoch_end())
+        content.kept_of_policy = self._policy.take_checkpoint(counts=False)
         pending = ports.begin_snapshot(name, content, covered=self.incarnation.bundles.upto)
         self._schedule.begin(ports.steady_clock(), ports.work())
         yield from ports.at(Moment.LAST_SNAPSHOT_BEGUN)
@@ -477,7 +499,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
             self._store_in_background((yield from self._fix_state()))
         self._schedule.prepare(ports.work() - work, is_done=is_ready)
 
-    def _fix_state(self, round: Round | None = None) -> Steps:
+    def _fix_state(self, round: Round | None = None, *, is_forced: bool = False) -> Steps:
         """Inside an epoch, of a round or of this instance alone; it is to be stored in the background. The result is
         `_Begun`."""
         ports = self._ports
@@ -485,13 +507,17 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         # A conduit that is told to forget the log up to here believes that it, and the standby, have had it.
         yield from self.perform(self.live.flush())
         self._has_moved = False
-        name = self.incarnation.name_snapshot(final=False, marked=self._is_mark_due())
-        number = Round(name.sequence) if round is None else round
-        covers = _Storing(self._acked_input, self._log_offset, number, self._frames_made)
+        if round is not None and self._policy.kind.sends_late:
+            self._send_marker_when_stored(round)
+        is_marked = self._is_mark_due(round, is_forced=is_forced)
+        only_rounds = self._policy.in_rounds and self._policy.goes_back
+        name = self.incarnation.name_snapshot(final=False, marked=is_marked, unmarked=only_rounds)
+        number = round if self._policy.in_rounds else Round(name.sequence)
+        bundles = self.incarnation.bundles.upto if self._covered is None else self._covered
+        covers = _Storing(min(self._acked_input, bundles), self._log_offset, number, self._frames_made)
         ports.fold_log()
         content = self._with_truncation(self.live.snapshot())
-        content.kept_of_policy = self._policy.take_checkpoint()
-        bundles = self.incarnation.bundles.upto
+        content.kept_of_policy = self._policy.take_checkpoint(counts=snapshot_name.is_marked(name.sequence))
         pending = ports.begin_snapshot(name, content, covered=bundles)
         self._schedule.begin(ports.steady_clock(), ports.work())
         return _Begun(pending, content, bundles, covers, [])
@@ -503,10 +529,20 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
             self._truncation.take_checkpoint(content.emitted, content.sent)
         return content
 
-    def _is_mark_due(self) -> bool:
-        """Whether the driver is to reckon with this one: where a failure may lead to it, and the interval is over."""
+    def _send_marker_when_stored(self, round: Round) -> None:
+        """Behind what has been made so far. It is in the checkpoint, as what waits to be sent is."""
+        behind = self.live.emitted_output
+        self._policy.send_marker(LastMarker(self.request.generation, round, behind))
+        self._unsent.append((behind, self._ports.marker_frame(round, behind)))
+
+    def _is_mark_due(self, round: Round | None, *, is_forced: bool) -> bool:
+        """Whether the driver is to reckon with this one: where a failure may lead to it, and it is of a round, or the
+        interval is over, or it is for the sake of what comes."""
+        if self._policy.in_rounds:
+            return round is not None and self._policy.goes_back
         now = self._ports.steady_clock()
-        if not self._policy.goes_back or (self._policy.kind.sends_late and now < self._mark_due):
+        is_early = self._policy.kind.sends_late and now < self._mark_due and not is_forced
+        if not self._policy.goes_back or is_early:
             return False
         self._mark_due = now + self._mark_interval
         return True
@@ -530,11 +566,11 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         self._give_up_begun()
         if self._storing is not None:
             self.snapshot_stored((yield from self._ports.await_stored()))
-        begun = yield from self._fix_state(decision.round)
-        if decision.round is not None:
-            yield from self._ports.send_marker(decision.round)
-        else:
+        begun = yield from self._fix_state(decision.round, is_forced=decision.round is None)
+        if decision.round is None:
             self.forced_checkpoints += 1
+        elif not self._policy.kind.sends_late:
+            yield from self._ports.send([self._ports.marker_frame(decision.round, self.live.emitted_output)])
         if isinstance(decision, BeginCheckpoint):
             self._begun = begun
         else:
@@ -587,7 +623,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
             self._frames_stored = reached.frames
             self._release()
             self._ports.send_checkpointed(reached.acked_input, reached.log_offset)
-            if not self._policy.kind.repeats:
+            if not self._policy.kind.repeats and reached.round is not None:
                 self._ports.round_stored(StoredRound(self.request.epoch, reached.round))
 
     # -------------------------------------------- InstancePorts, for the core

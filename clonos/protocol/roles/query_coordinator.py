@@ -34,6 +34,7 @@ from clonos.protocol.line.recovery_line import (
 )
 from clonos.protocol.line.rollback_line import rollback_line, rollback_target
 from clonos.protocol.recovery.coordinated.round_coordinator import RoundCoordinator
+from clonos.protocol.recovery.coordinated.rounds_beside_logs import RoundsBesideLogs
 from clonos.protocol.recovery.recoveries import Recoveries
 from clonos.protocol.recovery.rollback.committed_epochs import CommittedEpochs
 from clonos.protocol.recovery.rollback.progress import Progress
@@ -276,11 +277,14 @@ class QueryCoordinator(ABC):
         longer. Both in seconds."""
         if self._recoveries.replace:
             interval = max(interval, forgets_every)
+        instances = self._topology.instances(NodeKind.OPERATOR, NodeKind.SINK)
+        if in_rounds := [each for each in instances if each.node in self._recoveries.in_rounds]:
+            rounds = RoundCoordinator(in_rounds, interval=interval)
+            keeping = self._recoveries.keeping
+            return RoundsBesideLogs(rounds, self.safe_line, keeping) if keeping else rounds
         if self._recovery.logs_messages:
             return SafeLine(self.safe_line, interval=interval)
-        if not self._recovery.has_rounds:
-            return CommittedEpochs(self._shown)
-        return RoundCoordinator(self._topology.instances(NodeKind.OPERATOR, NodeKind.SINK), interval=interval)
+        return CommittedEpochs(self._shown)
 
     def safe_line(self, stored: Mapping[Origin, StoredRound]) -> dict[Origin, SafePoint]:
         """The line that the next start draws at the earliest, of instances that have stored checkpoints up to these in
@@ -309,8 +313,10 @@ class QueryCoordinator(ABC):
     def _lasting(
         self, origin: Origin, inside: Sequence[Point], stored: StoredRound | None
     ) -> Sequence[Point]:
-        """Those checkpoints that the next start will find, whatever happens until then."""
-        known = durable(inside, self.generation, stored)
+        """Those checkpoints that the next start will find, whatever happens until then. Of instances that take part in
+        rounds all are durable where a line is drawn (`rounds_beside_logs`)."""
+        in_rounds = origin.node in self._recoveries.in_rounds
+        known = inside if in_rounds else durable(inside, self.generation, stored)
         return marked(known) if origin.node in self._recoveries.goes_back else known
 
     def _bases(self, epoch: Epoch) -> Mapping[Origin, Point]:

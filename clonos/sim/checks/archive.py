@@ -1,5 +1,5 @@
-"""Of every epoch that is over the archive has all that the instance consumed, the log that it ended with, and which
-records each of its steps ran."""
+"""Of every epoch that is over the archive has all that the instance consumed, the log that it ended with, which records
+each of its steps ran, and which process ran it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from clonos.protocol.archive.episode import ArchivedInput, Episode, Lacking, consumed, put_together
+from clonos.protocol.archive.episode import ArchivedInput, Episode, Lacking, Share, consumed, put_together
 from clonos.protocol.archive.recorded_lineage import Positions, recorded_lineage
 from clonos.protocol.ids import Epoch, LogOffset, Origin, RecordId
 from clonos.protocol.recovery.causal.determinant import Kind
@@ -28,6 +28,7 @@ class Archived:
         self._world = world
         self._ends: dict[tuple[Origin, Epoch], int] = {}  # digests of logs
         self._ran: dict[tuple[Origin, LogOffset], set[tuple[RecordId, ...]]] = {}  # by steps that end there
+        self._live: dict[tuple[Origin, LogOffset], set[int]] = {}  # processes, likewise
 
     def takes_snapshot(self, origin: Origin, snapshot: Snapshot) -> None:
         """The last one of an epoch is what counts: attempts end alike, or the epoch was done anew."""
@@ -38,6 +39,10 @@ class Archived:
         """In a process, whether it repeats the step or not. Another step may have ended there in a history that was
         given up."""
         self._ran.setdefault((origin, stop), set()).add(ran)
+
+    def ran_live(self, origin: Origin, stop: LogOffset, process: int) -> None:
+        """The process has run the step that ends there for the first time."""
+        self._live.setdefault((origin, stop), set()).add(process)
 
     def at_the_end(self) -> None:
         inputs: dict[Origin, ArchivedInput] = {}
@@ -53,6 +58,18 @@ class Archived:
             if zlib.crc32(found.log) != digest:
                 raise Violation("archive", f"epoch {epoch} of {origin} has another log than it ended with")
             self._check_lineage(found)
+            self._check_processes(found)
+
+    def _check_processes(self, episode: Episode) -> None:
+        for step in decode_steps(episode.log, episode.log_start)[1:]:
+            for part in episode.parts:
+                share = part.share(step)
+                if share is None or part.ran_on is None:
+                    continue
+                ran = part.ran_on.pid in self._live.get((episode.origin, step.stop), ())
+                if (share is Share.RAN and not ran) or (share is Share.REPEATED and ran):
+                    where = f"epoch {episode.epoch} of {episode.origin}, step up to {step.stop}"
+                    raise Violation("archive", f"{where}: process {part.ran_on.pid} has {share} it: {ran=}")
 
     def _check_lineage(self, episode: Episode) -> None:
         """It is there where the epoch has consumed what came in it, as epochs do."""

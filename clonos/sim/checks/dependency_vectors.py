@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from clonos.protocol.destination import NOWHERE
 from clonos.protocol.ids import Epoch, Origin
+from clonos.protocol.line.snapshot_name import is_marked
 from clonos.protocol.ports import Emit
 from clonos.protocol.recovery.communication_induced.dependency_vector import DependencyVector
 from clonos.protocol.topology import NodeKind
@@ -20,14 +21,20 @@ if TYPE_CHECKING:
 
 
 class DependencyVectors:
-    """For communication-induced checkpoints. Checkpoints are counted in each epoch, by instance; where it begins is
-    one."""
+    """For communication-induced checkpoints. Of instances that may go back checkpoints are counted in each epoch; where
+    it begins is one."""
 
     def __init__(self, world: World) -> None:
         self._topology = world.plan.dataflow.topology
-        operators = self._topology.instances(NodeKind.OPERATOR)
-        self._numbers = {origin: at for at, origin in enumerate(operators)}  # by which vectors know them
-        self._is_checked = world.plan.recovery.forces_checkpoints
+        recoveries = world.recoveries
+        kinds, goes_back = recoveries.by_node, recoveries.goes_back
+        counting = [
+            origin
+            for origin in self._topology.instances(NodeKind.OPERATOR)
+            if origin.node in goes_back and not kinds[origin.node].begins_epochs_again
+        ]
+        self._numbers = {origin: at for at, origin in enumerate(counting)}  # by which vectors know them
+        self._is_checked = any(kind.forces_checkpoints for kind in kinds.values())
 
     def begins(self, host: OperatorHost, found: Snapshot | None, epoch: Epoch) -> None:
         is_inside = found is not None and found.name.epoch == epoch
@@ -38,12 +45,13 @@ class DependencyVectors:
             host.checkpoints[origin] = max(number, host.checkpoints.get(origin, 0))
 
     def takes_snapshot(self, host: OperatorHost, snapshot: Snapshot) -> None:
-        host.checkpoints = {**host.checkpoints, host.origin: host.checkpoints[host.origin] + 1}
+        if is_marked(snapshot.name.sequence) and not snapshot.name.final:
+            host.checkpoints = {**host.checkpoints, host.origin: host.checkpoints[host.origin] + 1}
         snapshot.checkpoints = dict(host.checkpoints)
 
     def emits(self, host: OperatorHost, emit: Emit) -> dict[Origin, int]:
         """What the rows depend on."""
-        if not self._is_checked:
+        if not self._is_checked or host.origin not in self._numbers:
             return {}
         numbers, receivers = self._numbers, self._topology.receivers(host.origin.node)
         for target in {to for column in emit.destinations for to in column if to != NOWHERE}:

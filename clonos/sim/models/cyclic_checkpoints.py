@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from clonos.protocol.fence import NO_GENERATION
 from clonos.protocol.ids import LOG_BEGIN, OutputNumber
 from clonos.protocol.line.consistent_line import RestartPoint, newest_consistent_line
 from clonos.protocol.ports import Bundle, Emit
@@ -33,6 +34,7 @@ class Trace:
     steps: int = 200
     checkpoints: float = 0.1
     most_together: int = 3  # messages that come in one bundle
+    storing_first: int = 0  # instances, the first ones, that send only what a checkpoint has
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,7 @@ class _Instance:
         self.points = [self.point]
         self.deliveries = [0]  # before each of the points
         self.delivered = 0
+        self.unsent: list[tuple[int, bytes | None]] = []  # what waits for a checkpoint, to which instance
 
     @property
     def point(self) -> RestartPoint:
@@ -77,12 +80,27 @@ class _Instance:
         self.points.append(self.point)
         self.deliveries.append(self.delivered)
 
+    def store(self, *, is_lost: bool) -> None:
+        """A checkpoint that is gone when the next one is there: so it is none of the points. `is_lost`: another process
+        goes on from it."""
+        kept = self.policy.take_checkpoint(counts=False)
+        if is_lost:
+            self.policy.begin_epoch()
+            self.policy.resume(kept, NO_GENERATION)
+
+    def take_unsent(self) -> list[tuple[int, bytes | None]]:
+        due, self.unsent = self.unsent, []
+        return due
+
 
 def run(trace: Trace, recovery: RecoveryKind) -> Outcome:
-    """With uncoordinated or with communication-induced checkpoints, by one and the same sequence of random choices."""
+    """With uncoordinated or with communication-induced checkpoints, by one and the same sequence of random choices.
+    Beside the latter some may store before they send."""
     rng = random.Random(trace.seed)
     count = trace.instances
-    instances = [_Instance(number, count, _policy(recovery, number, count)) for number in range(count)]
+    storing = random.Random(f"{trace.seed}/storing first")
+    kinds = [RecoveryKind.EAGER if number < trace.storing_first else recovery for number in range(count)]
+    instances = [_Instance(number, count, _policy(kind, number, count)) for number, kind in enumerate(kinds)]
     channels: dict[tuple[int, int], deque[bytes | None]] = {
         (sender, to): deque() for sender in range(count) for to in range(count) if sender != to
     }
@@ -94,7 +112,14 @@ def run(trace: Trace, recovery: RecoveryKind) -> Outcome:
         sender.sent[to] += 1
         vector = sender.policy.send(message([to])).deltas.get(to)
         riding += len(vector or b"")
-        channels[sender.number, to].append(vector)
+        if sender.number < trace.storing_first:
+            sender.unsent.append((to, vector))
+        else:
+            channels[sender.number, to].append(vector)
+
+    def stored(sender: _Instance) -> None:
+        for to, vector in sender.take_unsent():
+            channels[sender.number, to].append(vector)
 
     for instance in instances:
         send(instance)
@@ -102,6 +127,7 @@ def run(trace: Trace, recovery: RecoveryKind) -> Outcome:
         acting = rng.choice(instances)
         if rng.random() < trace.checkpoints:
             acting.take_checkpoint()
+            stored(acting)
         waiting = [
             sender for sender in range(count) if sender != acting.number and channels[sender, acting.number]
         ]
@@ -114,17 +140,21 @@ def run(trace: Trace, recovery: RecoveryKind) -> Outcome:
             for decision in acting.policy.arrive(bundle):
                 if isinstance(decision, Checkpoint):
                     acting.take_checkpoint()
+                    stored(acting)
                     forced += 1
                 else:
                     acting.take(chosen)
         for _ in range(answers if waiting else 1):
             send(acting)
+        if acting.number < trace.storing_first and storing.random() < 0.5:
+            acting.store(is_lost=storing.random() < 0.2)
+            stored(acting)
     return _outcome(instances, forced, riding)
 
 
 def _policy(recovery: RecoveryKind, number: int, count: int) -> InstancePolicy:
-    if recovery.forces_checkpoints:
-        return ForcedCheckpoints(0, InstanceNumbering(number, count, tuple(range(count))))
+    if recovery.forces_checkpoints or recovery.sends_late:
+        return ForcedCheckpoints(0, InstanceNumbering(number, count, tuple(range(count))), recovery)
     return AsItComes(recovery, goes_back=True)
 
 

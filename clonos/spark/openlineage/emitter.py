@@ -9,13 +9,15 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from clonos.errors import ClonosError
+from clonos.errors import ClonosError, StorageUnavailable
 from clonos.spark.openlineage.facets import Standing
 from clonos.spark.openlineage.row_counts import RowCounts
 from clonos.spark.openlineage.run_events import RunEvents
+from clonos.spark.openlineage.untold_runs import UntoldRuns
 from clonos_standby.server.log import about
 
 if TYPE_CHECKING:
@@ -36,7 +38,7 @@ _ATTEMPTS: Final = "urllib3.connectionpool"
 
 class Emitter:
     """Of one run, from `launched` to `ended`. `describe` makes its events, `counts` are looked at while it runs, and
-    `standing` says how far it is."""
+    `standing` says how far it is; `untold` are the runs that have no end yet."""
 
     def __init__(
         self,
@@ -44,8 +46,10 @@ class Emitter:
         describe: Callable[[], RunEvents],
         counts: RowCounts,
         standing: Callable[[], Standing],
+        untold: UntoldRuns,
     ) -> None:
         self._client, self._describe, self._counts, self._standing = client, describe, counts, standing
+        self._untold = untold
         self._began: tuple[float, Standing] | None = None  # when, and how it stood
         self._over: tuple[float, ClonosError | None] | None = None  # when, and why
         self._ending = threading.Event()
@@ -81,6 +85,9 @@ class Emitter:
     def _tell(self, events: RunEvents) -> None:
         assert self._began is not None
         at, told = self._began
+        with _kept():
+            self._tell_of_others(events)
+            self._untold.note(events.untold())
         self._send(events.start(at, told))
         due = 0.0
         while not self._ending.wait(_LOOK_SECONDS):
@@ -94,7 +101,18 @@ class Emitter:
         self._look()
         assert self._over is not None
         at, error = self._over
-        self._send(events.end(at, self._standing(), error))
+        with _kept():
+            self._untold.note(events.untold(error, is_over=True))
+        if self._send(events.end(at, self._standing(), error)):
+            with _kept():
+                self._untold.told(events.untold().run)
+
+    def _tell_of_others(self, events: RunEvents) -> None:
+        """How runs of earlier drivers ended, which have not said so."""
+        for untold in self._untold.all():
+            if not self._send(events.end_of(untold, time.time())):
+                return
+            self._untold.told(untold.run)
 
     def _look(self) -> None:
         try:
@@ -102,7 +120,8 @@ class Emitter:
         except Exception as error:  # the session may be gone
             LOG.debug("rows cannot be counted now: %s", error, extra=about("openlineage"))
 
-    def _send(self, event: RunEvent) -> None:
+    def _send(self, event: RunEvent) -> bool:
+        """Whether the consumer has taken it."""
         try:
             self._client.emit(event)
         except Exception as error:  # whatever its transport raises
@@ -111,9 +130,19 @@ class Emitter:
                 self._warn("a consumer of OpenLineage's events does not take them; the query goes on", error)
         else:
             self._is_taken = True
+        return self._is_taken
 
     def _warn(self, what: str, error: Exception) -> None:
         LOG.warning("%s: %s", what, error, extra=about("openlineage"))
+
+
+@contextmanager
+def _kept() -> Iterator[None]:
+    """Around what is kept of runs that have no end: where it cannot be, nothing else is held up."""
+    try:
+        yield
+    except StorageUnavailable as error:
+        LOG.debug("runs without an end cannot be kept now: %s", error, extra=about("openlineage"))
 
 
 class _NotOfThread(logging.Filter):

@@ -20,6 +20,7 @@ from clonos.spark.openlineage.facets import ParentRun, QueryFacts, Standing
 from clonos.spark.openlineage.query_datasets import datasets_of
 from clonos.spark.openlineage.row_counts import RowCounts
 from clonos.spark.openlineage.run_events import JobIdentity, RunEvents
+from clonos.spark.openlineage.untold_runs import UntoldRuns
 
 _PREFIX: Final = "spark.openlineage."
 _OWNERS: Final = "job.owners."
@@ -64,7 +65,7 @@ class QueryLineage:
         def standing() -> Standing:
             return Standing(max(before, coordinator.forgotten), self._starts)
 
-        self._emitter = Emitter(client, describe, counts, standing)
+        self._emitter = Emitter(client, describe, counts, standing, UntoldRuns(coordinator.location))
 
     def launched(self) -> None:
         """Spark's query has been started."""

@@ -15,6 +15,7 @@ from clonos.spark.openlineage import facets
 from clonos.spark.openlineage.facets import PRODUCER, ParentRun, QueryFacts, Standing
 from clonos.spark.openlineage.query_datasets import Datasets, Given
 from clonos.spark.openlineage.row_counts import RowCounts
+from clonos.spark.openlineage.untold_runs import ABORT, UntoldRun
 
 if TYPE_CHECKING:
     from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, RunEvent, RunState
@@ -51,13 +52,24 @@ class RunEvents:
         return self._event(RunState.RUNNING, at, standing)
 
     def end(self, at: float, standing: Standing, error: ClonosError | None) -> RunEvent:
-        """COMPLETE where it was stopped, or has read all there is; ABORT where it was ended from outside."""
-        from openlineage.client.event_v2 import RunState
+        return self._event(_how_it_ended(error), at, standing, error)
 
-        state = RunState.COMPLETE if error is None else RunState.FAIL
-        if isinstance(error, SessionStopped | Fenced):
-            state = RunState.ABORT
-        return self._event(state, at, standing, error)
+    def untold(self, error: ClonosError | None = None, *, is_over: bool = False) -> UntoldRun:
+        """This run, until the consumer knows how it ended."""
+        state = _how_it_ended(error).value if is_over else ABORT
+        return UntoldRun(self._run, self._identity.namespace, self._identity.name, state)
+
+    def end_of(self, untold: UntoldRun, at: float) -> RunEvent:
+        """Of a run before this one."""
+        from openlineage.client.event_v2 import Job, Run, RunEvent, RunState
+
+        return RunEvent(
+            eventTime=_text(at),
+            producer=PRODUCER,
+            run=Run(untold.run),
+            job=Job(untold.namespace, untold.name),
+            eventType=RunState(untold.state),
+        )
 
     def _event(
         self, state: RunState, at: float, standing: Standing, error: ClonosError | None = None
@@ -66,7 +78,7 @@ class RunEvents:
 
         said = facets.run_facets(self._facts, standing, self._identity.parent, error)
         return RunEvent(
-            eventTime=f"{datetime.fromtimestamp(at, UTC).replace(tzinfo=None).isoformat(timespec='milliseconds')}Z",
+            eventTime=_text(at),
             producer=PRODUCER,
             run=Run(self._run, said),
             job=self._job(),
@@ -110,6 +122,19 @@ class RunEvents:
             )
             for taken in self._datasets.outputs
         ]
+
+
+def _how_it_ended(error: ClonosError | None) -> RunState:
+    """COMPLETE where it was stopped, or has read all there is; ABORT where it was ended from outside."""
+    from openlineage.client.event_v2 import RunState
+
+    if isinstance(error, SessionStopped | Fenced):
+        return RunState.ABORT
+    return RunState.COMPLETE if error is None else RunState.FAIL
+
+
+def _text(at: float) -> str:
+    return f"{datetime.fromtimestamp(at, UTC).replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"
 
 
 def _total(counts: Iterable[int | None]) -> int | None:

@@ -12,13 +12,17 @@ from clonos.protocol.recovery.causal.determinant import Kind, Outcome, Step
 from clonos.storage.dead_letters import DeadLetter
 from clonos.tools.log.reading import Found, contiguous, read_steps
 from clonos.values import state_codec as values
-from clonos.values.readable import key_said, moment
+from clonos.values.readable import key_said, moment, span
 
 
-def outcome_said(outcome: Outcome | None) -> Any:
+def outcome_said(outcome: Outcome | None) -> dict[str, Any]:
     """What a call or an effect gave, without running any code of it."""
     if outcome is None:
         return {"lost": True}
+    return _payload_said(outcome) | ({} if outcome.took is None else {"took_us": outcome.took})
+
+
+def _payload_said(outcome: Outcome) -> dict[str, Any]:
     try:
         value = values.decode(outcome.payload)
         if outcome.ok:
@@ -146,9 +150,10 @@ def line_of(said: dict[str, Any]) -> str:
 
 
 def _outcome(said: dict[str, Any]) -> str:
+    took = f" ({span(said['took_us'])})" if "took_us" in said else ""
     if "returned" in said:
-        return f"-> {said['returned']!r}"
-    return f"raised {said['raised']}" if "raised" in said else "-> lost"
+        return f"-> {said['returned']!r}{took}"
+    return f"raised {said['raised']}{took}" if "raised" in said else "-> lost"
 
 
 def lines_of(said: dict[str, Any]) -> Iterator[str]:

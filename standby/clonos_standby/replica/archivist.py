@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import socket
 import tempfile
 import threading
 import time
@@ -19,9 +20,10 @@ from collections.abc import Iterator
 from typing import IO, Final
 
 from clonos.errors import ClonosError
-from clonos.protocol.archive.archive_segment import ArchiveSegment
+from clonos.protocol.archive.archive_segment import ArchiveSegment, RanOn
 from clonos.protocol.archive.retention import kept_behind
 from clonos.protocol.archive.segment_cutter import InputSpool, SegmentCutter
+from clonos.protocol.archive.settled_clock import SettledClock
 from clonos.protocol.engine.given_rows import GivenRows
 from clonos.protocol.engine.instance import InstanceSnapshot
 from clonos.protocol.engine.lineage_recorder import LineageRecorder
@@ -128,6 +130,8 @@ class Archivist:
         self._cutter = SegmentCutter(
             origin, self._program, spool, code=code, intercept=intercept, lineage=lineage
         )
+        self._host = socket.gethostname()
+        self._clock = SettledClock(keep, *_clocks())
         self._pending = os.path.join(data, "archive", f"{origin.node}-{origin.instance}")
         self._due: deque[ArchiveSegment] = deque()
         self._archive: Archive | None = None
@@ -161,10 +165,14 @@ class Archivist:
             if has_rows(block):
                 self._cutter.take(epoch, without_ride_along(block))
 
-    def cut(self, request: AttachRequest, content: InstanceSnapshot, *, is_end: bool) -> None:
-        """A checkpoint has been begun with `content`: what came and was recorded before it is due to be written."""
+    def cut(
+        self, request: AttachRequest, content: InstanceSnapshot, *, own_from: LogOffset, is_end: bool
+    ) -> None:
+        """A checkpoint has been begun with `content`: what came and was recorded before it is due to be written. This
+        process has repeated what is in the log before `own_from`."""
+        ran_on = RanOn(self._host, os.getpid(), own_from)
         now = time.time_ns() // 1000
-        self._due += self._cutter.cut(request, content, written_at=now, is_end=is_end)
+        self._due += self._cutter.cut(request, content, written_at=now, is_end=is_end, ran_on=ran_on)
 
     def write_due(self) -> None:
         """Before the checkpoint is stored; in whichever thread does that. Raises StorageUnavailable."""
@@ -242,9 +250,11 @@ class Archivist:
 
     def _forget(self, store: SnapshotStore) -> None:
         segments = self._opened(store.fence).segments(self._origin)
-        horizon = time.time_ns() // 1000 - int(self._keep * 1_000_000)
+        stored = segments.stored()
+        now = self._clock.reads(*_clocks(), (each.written_at for each in stored))
+        horizon = None if now is None else now - int(self._keep * 1_000_000)
         states = [name.epoch for name in store.manifests() if name.final]
-        behind = kept_behind(segments.stored(), states, horizon, self._most)
+        behind = kept_behind(stored, states, horizon, self._most)
         if behind == NO_EPOCH:
             return
         segments.drop_upto(behind)
@@ -252,3 +262,8 @@ class Archivist:
 
     def _not_kept(self, error: ClonosError) -> None:
         log("archive_state", f"a state for the archive could not be stored; the next one will do: {error}")
+
+
+def _clocks() -> tuple[int, float]:
+    """This host's, in microseconds since 1970, and the steady one, in seconds."""
+    return time.time_ns() // 1000, time.monotonic()

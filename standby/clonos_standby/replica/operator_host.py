@@ -448,7 +448,7 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
             timers=TimerQueue(self._state, PROCESSING_TIME),
             event_timers=TimerQueue(self._state, EVENT_TIME),
             random=random.Random(),
-            outcomes=Outcomes(),
+            outcomes=Outcomes(is_timed=self._archivist is not None),
         )
         services.counts.state = self._state.changes
         intercept, fence = self._query.settings.intercept, self._session.request.fence
@@ -520,13 +520,10 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
 
     # ------------------------------------------------------- rounds of checkpoints
 
-    def send_marker(self, round: Round) -> Steps:
+    def marker_frame(self, round: Round, emitted_output: OutputNumber) -> Packed:
         session, live = self._session, self.live
         markers = self._writer.markers(session.request.epoch, round, self._destinations)
-        self._connection.send(
-            pack_output(session.acked_input, live.emitted_output, live.log_offset, rows=0, blocks=markers)
-        )
-        yield from ()
+        return pack_output(session.acked_input, emitted_output, live.log_offset, rows=0, blocks=markers)
 
     def round_stored(self, stored: StoredRound) -> None:
         self.stored_round = stored
@@ -548,8 +545,8 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
         self._snapshot_began = time.monotonic()
         meta = metadata.encode(content, acked_input=covered)
         if self._archivist is not None:
-            request = self._session.request
-            self._archivist.cut(request, content, is_end=name.final)
+            request, own_from = self._session.request, self._session.incarnation.own_from
+            self._archivist.cut(request, content, own_from=own_from, is_end=name.final)
             processed = self.live.processed
             self._archivist.keep_state(name, self._state, meta, content.log_offset, processed)
         return self._snapshots.begin(

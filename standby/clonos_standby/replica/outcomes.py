@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import builtins
 import importlib
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -18,22 +19,38 @@ from clonos.values import state_codec as values
 
 
 class Outcomes:
-    """See the module."""
+    """See the module. `is_timed`: how long what is captured took is part of it."""
+
+    def __init__(self, *, is_timed: bool = False) -> None:
+        self._is_timed = is_timed
 
     def capture(
-        self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+        self,
+        name: str,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        *,
+        took: int | None = None,
     ) -> Outcome:
+        begun = time.monotonic_ns()
         try:
             result = fn(*args, **kwargs)
         except Exception as error:
-            return Outcome(name, False, _encode_exception(error))
+            return Outcome(name, False, _encode_exception(error), self._took(begun, took))
+        took = self._took(begun, took)
         try:
-            return Outcome(name, True, values.encode(result))
+            return Outcome(name, True, values.encode(result), took)
         except StateError as error:
             raise StateError(
                 f"the result of {name} cannot be recorded: {error.message}",
                 hint="Return plain values from a recorded call: numbers, text, bytes, lists, dicts, datetimes",
             ) from error
+
+    def _took(self, begun: int, known: int | None) -> int | None:
+        if not self._is_timed:
+            return None
+        return (time.monotonic_ns() - begun) // 1000 if known is None else known
 
     def reveal(self, outcome: Outcome) -> Any:
         if outcome.ok:

@@ -7,9 +7,10 @@ against it. PROGRAM behind BOUNDARY says which version of the function runs the 
 record was passed over instead of run, which no replay could find out. WATERMARK behind TIMER is how far event time has
 come, as senders and idle channels had it at that moment. ANSWER is of a call that was under way while the function went
 on (`clonos.protocol.engine.task_scheduler`): it stands where the function was given it, so the order of the answers is
-the order in which the calls ended. The causal log of an instance is its steps in
-order. Within a step the outcomes of one kind are kept in order; between kinds no order is needed, because a function
-that asks in another order asks for another outcome and is caught by the counts, the names or the digest.
+the order in which the calls ended. TOOK behind CALL, ANSWER or EFFECT_DONE is how long that took, where it was
+measured. The causal log of an instance is its steps in order. Within a step the outcomes of one kind are kept in order;
+between kinds no order is needed, because a function that asks in another order asks for another outcome and is caught
+by the counts, the names or the digest.
 
 The vocabulary follows Silvestre et al., "Clonos: Consistent Causal Recovery for Highly-Available Streaming
 Dataflows", SIGMOD 2021, section 4; bundles instead of buffers and run-lengths instead of one order determinant per
@@ -48,6 +49,7 @@ class Kind(enum.IntEnum):
     CHECKPOINT = (
         16  # of an instance that repeats nothing: its next checkpoint, which what it sends from here on needs
     )
+    TOOK = 17  # of a CALL, an ANSWER or an EFFECT_DONE: microseconds that it took
 
 
 CallNumber = NewType("CallNumber", int)
@@ -58,11 +60,13 @@ Run = tuple[int, int]
 
 @dataclass(slots=True)
 class Outcome:
-    """What a call or an effect returned; `payload` is opaque to the core."""
+    """What a call or an effect returned; `payload` is opaque to the core. `took` is in microseconds, None where it was
+    not measured."""
 
     name: str
     ok: bool
     payload: bytes
+    took: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,6 +145,9 @@ def _append_outcome(out: bytearray, outcome: Outcome) -> None:
     out.append(1 if outcome.ok else 0)
     append_varint(out, len(outcome.payload))
     out += outcome.payload
+    if outcome.took is not None:
+        out.append(Kind.TOOK)
+        append_varint(out, outcome.took)
 
 
 class _Reader:
@@ -180,7 +183,8 @@ class _Reader:
 
     def outcome(self, name: str) -> Outcome:
         ok = self.take(1) == b"\x01"
-        return Outcome(name, ok, self.take(self.varint()))
+        payload = self.take(self.varint())
+        return Outcome(name, ok, payload, self.varint() if self.skip_if(Kind.TOOK) else None)
 
 
 def chunk_at(log: bytes | memoryview, at: int) -> tuple[bytes, int]:

@@ -9,6 +9,9 @@ The rules are those of Hélary, Mostefaoui, Netzer and Raynal, "Communication-Ba
 Distributed Computations", 2000, figure 7. Two things are ours. All that comes in one bundle is taken in one step, and
 one checkpoint before it is enough: then no row of the bundle asks for another. And each epoch begins anew: nothing is
 under way where one ends, and all instances have a checkpoint there, so no chain leads across.
+
+An instance that stores before it sends takes part where it may go back. Of its checkpoints those count which are kept
+until the safe line has passed them; what it makes counts as sent then, although it leaves later.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from dataclasses import replace
 from itertools import chain
 
 from clonos.protocol.destination import NOWHERE
+from clonos.protocol.fence import Generation
 from clonos.protocol.ports import Bundle, Emit
 from clonos.protocol.recovery.communication_induced.dependency_vector import DependencyVector
 from clonos.protocol.recovery.communication_induced.instance_numbering import InstanceNumbering
@@ -29,11 +33,16 @@ from clonos.protocol.recovery.recovery_kind import RecoveryKind
 class ForcedCheckpoints(InstancePolicy):
     """What communication-induced checkpoints decide for an operator's instance."""
 
-    kind = RecoveryKind.COMMUNICATION_INDUCED
     goes_back = True
 
-    def __init__(self, instance: int, numbering: InstanceNumbering) -> None:
+    def __init__(
+        self,
+        instance: int,
+        numbering: InstanceNumbering,
+        kind: RecoveryKind = RecoveryKind.COMMUNICATION_INDUCED,
+    ) -> None:
         """`instance` is its number among those of its operator."""
+        self.kind = kind
         self._own = numbering.first + instance
         self._numbering = numbering
         self._others = (1 << numbering.count) - 1 & ~(1 << self._own)
@@ -46,11 +55,11 @@ class ForcedCheckpoints(InstancePolicy):
         self._taken = self._greater = 0
         self._take()
 
-    def resume(self, kept: bytes) -> None:
+    def resume(self, kept: bytes, generation: Generation) -> None:
         vector = DependencyVector.from_bytes(kept)
         self._lamport, self._checkpoints = vector.lamport, list(vector.checkpoints)
         self._taken, self._greater = vector.taken, vector.greater
-        self._sent_to = 0
+        self._sent_to = self._readers if self.kind.sends_late else 0
 
     def arrive(self, bundle: Bundle) -> Iterator[Decision]:
         if bundle.deltas:
@@ -69,8 +78,9 @@ class ForcedCheckpoints(InstancePolicy):
     def end_input(self) -> Iterator[Decision]:
         yield from ()
 
-    def take_checkpoint(self) -> bytes:
-        self._take()
+    def take_checkpoint(self, *, counts: bool = True) -> bytes:
+        if counts:
+            self._take()
         return self._vector.to_bytes()
 
     def send(self, emit: Emit) -> Emit:
@@ -82,6 +92,11 @@ class ForcedCheckpoints(InstancePolicy):
         for number in receivers.values():
             self._sent_to |= 1 << number
         return replace(emit, deltas=dict.fromkeys(receivers, self._vector.to_bytes()))
+
+    @property
+    def _readers(self) -> int:
+        """The instances that it may have sent rows to since its last checkpoint that counts."""
+        return sum(1 << number for number in self._numbering.by_destination if number is not None)
 
     @property
     def _vector(self) -> DependencyVector:

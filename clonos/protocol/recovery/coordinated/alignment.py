@@ -11,26 +11,35 @@ begins the round for those behind it when the driver says so.
 
 A round can come to nothing: where an epoch ends, senders that have not heard of the round send no marker any more. What
 is held then is taken before the epoch's end, and the marker of a later round makes an instance forget the earlier one.
+
+Where an instance stores before it sends, its lost process is replaced alone. The one in its place is sent again what
+came from the first marker of an open round on, and knows from the checkpoint which round was the last.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+from clonos.protocol.fence import Generation
 from clonos.protocol.frontier import runs_of
 from clonos.protocol.ports import Bundle
 from clonos.protocol.recovery.coordinated.bundle_parts import Span, between_markers, part_of
+from clonos.protocol.recovery.coordinated.last_marker import LastMarker
 from clonos.protocol.recovery.marker import NO_ROUND, Marker, Round
 from clonos.protocol.recovery.policy import Checkpoint, Decision, InstancePolicy
 from clonos.protocol.recovery.recovery_kind import RecoveryKind
 
 
 class Alignment(InstancePolicy):
-    """What coordinated checkpoints decide for an instance, and for a sink's also where those of operators do not align.
-    `senders` are the channels from other instances."""
+    """What coordinated checkpoints decide for an instance. Sinks align also where operators do not, and so does an
+    instance that stores before it sends. `senders` are the channels on which markers come."""
+
+    in_rounds = True
 
     def __init__(self, senders: Collection[int], kind: RecoveryKind = RecoveryKind.COORDINATED) -> None:
         self.kind = kind
+        self.goes_back = kind.sends_late
+        self._last_marker: LastMarker | None = None
         self._senders = frozenset(senders)
         self._last = NO_ROUND  # that was checkpointed, or forgotten
         self._round = NO_ROUND  # whose markers are coming
@@ -42,8 +51,28 @@ class Alignment(InstancePolicy):
         """Records that wait."""
         return sum(len(bundle.rows) for bundle in self._held)
 
+    @property
+    def is_aligning(self) -> bool:
+        return bool(self._marked)
+
     def begin_epoch(self) -> None:
+        self._last_marker = None
         self._forget()
+
+    def resume(self, kept: bytes, generation: Generation) -> None:
+        last = LastMarker.from_bytes(kept)
+        if last.generation == generation:
+            self._last_marker, self._last = last, last.round
+
+    def send_marker(self, marker: LastMarker) -> None:
+        self._last_marker = marker
+
+    @property
+    def last_marker(self) -> LastMarker | None:
+        return self._last_marker
+
+    def take_checkpoint(self, *, counts: bool = True) -> bytes:
+        return self._last_marker.to_bytes() if self._last_marker is not None else b""
 
     def arrive(self, bundle: Bundle) -> Iterator[Decision]:
         if not bundle.markers and not self._marked:

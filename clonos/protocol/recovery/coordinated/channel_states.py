@@ -36,6 +36,7 @@ class ChannelStates(InstancePolicy):
     """What unaligned checkpoints decide for an instance. `senders` are the channels from other instances."""
 
     kind = RecoveryKind.UNALIGNED
+    in_rounds = True
 
     def __init__(self, senders: Collection[int]) -> None:
         self._senders = frozenset(senders)

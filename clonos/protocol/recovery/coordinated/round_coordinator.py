@@ -39,14 +39,24 @@ class RoundCoordinator(Progress):
                 self._stored[origin] = last.epoch
 
     def look(self, now: float, committed: Epoch) -> Rounds:
+        self.close(committed)
+        self.begin(now)
+        return self.said
+
+    def close(self, committed: Epoch) -> bool:
+        """Whether a round is complete by now that was not before."""
+        before = self.said.complete
         self.said = replace(self.said, committed=max(committed, self.said.committed))
         if self._is_open:
             self._close_if_due()
+        return self.said.complete > before
+
+    def begin(self, now: float) -> None:
+        """The next round, if it is due."""
         if not self._is_open and now >= self._due:
             self.said = replace(self.said, begun=Round(self.said.begun + 1))
             self._stored = {}
             self._due = now + self._interval
-        return self.said
 
     def _close_if_due(self) -> None:
         if not self._stored:
