@@ -37,9 +37,7 @@ def leave(archive: Archive, root: Path, origin: Origin, epoch: int, kind: str) -
     files = archive.segments(origin)
     files.write(segment)
     if "erased" in kind:
-        files.replace(
-            [each for each in files.names() if each.epoch == epoch], [erased(segment, 99)], Fence.of(2)
-        )
+        files.replace([each for each in files.names() if each.epoch == epoch], [erased(segment, 99)])
     if "again" in kind:
         files.write(replace(segment, fence=Fence.of(3, 1), written_at=20))
     if "damaged" in kind:
