@@ -16,6 +16,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from clonos.archive.desk import Desk
+from clonos.archive.erasing_gaps import gaps_of, is_erased
 from clonos.archive.given_key import Key, key_given
 from clonos.archive.reading import ArchivedInstance, ArchivedQuery, desk_for
 from clonos.archive.record_keys import RecordKeys
@@ -44,6 +45,7 @@ from clonos.values.key_codec import pack
 from clonos_standby.cluster.spec import NodeSpec
 from clonos_standby.replica import snapshot_metadata as metadata
 
+_FROM_STATE: Final = "it can be repeated only from a state"
 _ARRAY: Final = 0x90  # how a short array begins, packed
 _LONGER: Final = 4
 """Columns that an operator may add to a key for what it keeps of it, at most."""
@@ -102,9 +104,10 @@ class KeyEraser:
         self._query = query
         self._operator = operator
         self._wanted = wanted
-        self._owners = [each for each in query.instances(operator) if each.segments]
-        query.check_archive(self._owners)
-        self._all = [each for each in query.instances() if each.segments]
+        self._owners = query.instances(operator)
+        self._all = query.instances()
+        if not any(each.state_names for each in self._all):
+            query.check_archive(self._all)
         self._record_keys: dict[str, RecordKeys] = {}  # by program
 
     @cached_property
@@ -120,6 +123,9 @@ class KeyEraser:
         marked: set[Epoch] = set()
         waits: set[Epoch] = set()
         for instance in self._owners:
+            if isinstance(instance.cleaned_upto, Lacking):
+                found.unknown[f"states of {instance}"] = instance.cleaned_upto.why
+                found.instances.add(instance.origin)
             has, waited = self._marked_in(instance, found)
             if self._look_at_states(instance, found) or has:
                 found.instances.add(instance.origin)
@@ -136,15 +142,22 @@ class KeyEraser:
                 self._look_for_damage(instance, found)
         return found
 
+    def _gaps_in(self, instance: ArchivedInstance, found: Erasure) -> frozenset[Epoch]:
+        """Of which epochs an instance of the operator has nothing, so that the key may be in what others have."""
+        gaps = gaps_of(instance, self._all)
+        for each in gaps.missing:
+            found.unknown[f"{each} that {instance} does not have"] = each.why
+        return gaps.epochs
+
     def _marked_in(self, instance: ArchivedInstance, found: Erasure) -> tuple[set[Epoch], set[Epoch]]:
         """In which epochs the function was called for the key, or a record of it came, or may have; and at which
         epochs' ends records waited for the next one."""
         watcher = _KeyWatcher(self.key)
-        marked: set[Epoch] = set()
+        marked: set[Epoch] = set(self._gaps_in(instance, found))
         known: set[Epoch] = set()
         waits: set[Epoch] = set()
         why = "it cannot be repeated"
-        for each, desk in repeated_throughout(instance, max(instance.epochs), watcher):
+        for each, desk in _repeated(instance, watcher):
             was_called = watcher.was_called()  # of one that could not be repeated it says nothing
             if isinstance(each, Lacking):
                 why = each.why
@@ -161,16 +174,18 @@ class KeyEraser:
                 continue
             episode = instance.episode(epoch)
             lacking = episode if isinstance(episode, Lacking) else Lacking(why)
-            if lacking.is_erased and len(instance.epochs[epoch]) == 1:
+            if is_erased(instance, epoch):
                 continue
             is_known = lacking.is_open or lacking.is_erased
-            if not is_known and instance.is_cut_off(epoch):
+            cut_off = None if is_known else instance.cut_off(epoch)
+            if cut_off is not None and cut_off.is_erased:
                 if not self._may_have_been_called(instance, epoch, marked, found):
                     continue
                 is_known = True
             marked.add(epoch)
             if epoch >= instance.first and not is_known:  # what is from before that was never to be repeated
-                found.unknown[f"epoch {epoch} of {instance}"] = lacking.why
+                is_damaged = cut_off is None or lacking is episode
+                found.unknown[f"epoch {epoch} of {instance}"] = lacking.why if is_damaged else _FROM_STATE
         return marked, waits
 
     def _may_have_record(self, instance: ArchivedInstance, epoch: Epoch, found: Erasure) -> bool:
@@ -287,8 +302,19 @@ class KeyEraser:
 
 def _waits(instance: ArchivedInstance) -> set[Epoch]:
     """At which epochs' ends records waited for the next one, as far as that can be known."""
-    repeated = repeated_throughout(instance, max(instance.epochs))
-    return {each.epoch for each, desk in repeated if isinstance(each, Episode) and desk.keeps_records_waiting}
+    return {
+        each.epoch
+        for each, desk in _repeated(instance)
+        if isinstance(each, Episode) and desk.keeps_records_waiting
+    }
+
+
+def _repeated(
+    instance: ArchivedInstance, watcher: Watcher | None = None
+) -> Iterator[tuple[Episode | Lacking, Desk]]:
+    if not instance.epochs:
+        return iter(())
+    return repeated_throughout(instance, max(instance.epochs), watcher)
 
 
 def _upto(instance: ArchivedInstance) -> Epoch:

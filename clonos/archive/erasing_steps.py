@@ -25,7 +25,7 @@ from clonos.protocol.archive.episode import Lacking
 from clonos.protocol.archive.erasure import ErasurePlan, InstanceErasure, erased
 from clonos.protocol.archive.stored_segment import SegmentName
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import Epoch
+from clonos.protocol.ids import Epoch, Origin
 from clonos.protocol.line.snapshot_name import SnapshotName
 from clonos.spark.leadership import DriverLeadership
 from clonos.storage.segment_files import SegmentFiles
@@ -98,7 +98,7 @@ class ErasureSteps:
             for each in self._plan.instances:
                 if each.cleaned_upto is not None:
                     self._lead.check()
-                    self._archive.note_cleaned(each.origin, each.cleaned_upto)
+                    self._note_cleaned(each.origin, each.cleaned_upto)
             for each, states in changed:
                 self._keep_ends(each, states)
             for each, states in changed:
@@ -108,6 +108,10 @@ class ErasureSteps:
             self._erase_epochs(each)
         self._lead.check()
         self._archive.end_erasure()
+
+    def _note_cleaned(self, origin: Origin, upto: Epoch) -> None:
+        ends = (name.epoch for name in self._archive.states(origin).manifests() if name.final)
+        self._archive.cleaned.note(origin, upto, ends)
 
     def _states(self, one: InstanceErasure, folder: Path) -> SnapshotStore:
         pending = str(folder / f"{one.origin.node}-{one.origin.instance}")

@@ -19,7 +19,7 @@ import cloudpickle
 
 from clonos.archive.desk import Desk
 from clonos.archive.tracing import RowIsMade, Watcher
-from clonos.errors import ConfigurationError, LogCorrupt, SnapshotCorrupt, StateError
+from clonos.errors import CheckpointMismatch, ConfigurationError, LogCorrupt, SnapshotCorrupt, StateError
 from clonos.operators.function_code import code_of, is_another
 from clonos.operators.intercept.install import install
 from clonos.protocol.archive.episode import Episode, Lacking, put_together
@@ -47,6 +47,7 @@ from clonos.spark.checkpoint import Checkpoint, checkpoint_at
 from clonos.spark.facts import INTERCEPT
 from clonos.storage.archive import Archive
 from clonos.storage.archive_keys import key_file_of_environment, read_keys
+from clonos.storage.cleaned_notes import HINT as CLEANED_HINT
 from clonos.storage.manifest import Manifest
 from clonos.storage.segment_files import SegmentFiles
 from clonos.storage.snapshots import SnapshotStore
@@ -213,19 +214,34 @@ class ArchivedInstance:
         return None
 
     def _serves(self, name: SnapshotName, epoch: Epoch) -> bool:
-        bound = serves_upto(name.epoch, self.cleaned_upto)
+        bound = self._bound_of(name.epoch)
         return bound is None or epoch <= bound
 
-    @cached_property
-    def cleaned_upto(self) -> list[Epoch]:
-        """Up to which epochs states may lack a key that was erased."""
-        return self.archive.cleaned_upto(self.origin)
+    def _bound_of(self, state: Epoch) -> Epoch | None:
+        """The last epoch that a state of this one may be used for."""
+        noted = self.cleaned_upto
+        return epoch_before(state) if isinstance(noted, Lacking) else serves_upto(state, noted)
 
-    def is_cut_off(self, epoch: Epoch) -> bool:
-        """Whether no state that an epoch could be repeated from is whole."""
-        return any(bound < epoch for bound in self.cleaned_upto) and not any(
-            name.final and name.epoch < epoch and self._serves(name, epoch) for name in self.state_names
-        )
+    @cached_property
+    def cleaned_upto(self) -> list[Epoch] | Lacking:
+        """Up to which epochs states may lack a key that was erased. Where that is not known, no state is used."""
+        try:
+            return self.archive.cleaned.upto(self.origin)
+        except LogCorrupt as error:
+            return Lacking(f"{error.message}. {CLEANED_HINT}")
+        except CheckpointMismatch as error:
+            return Lacking(str(error))
+
+    def cut_off(self, epoch: Epoch) -> Lacking | None:
+        """Why none of the states that an epoch could be repeated from is whole, if that is so, or not known."""
+        before = [name for name in self.state_names if name.final and name.epoch < epoch]
+        noted = self.cleaned_upto
+        if isinstance(noted, Lacking):
+            return replace(noted, why=f"epoch {epoch}: {noted.why}", epoch=epoch) if before else None
+        is_cut_off = any(bound < epoch for bound in noted)
+        if is_cut_off and not any(self._serves(name, epoch) for name in before):
+            return _cut_off(epoch)
+        return None
 
     def _readable(self, name: SnapshotName) -> Manifest | None:
         try:
@@ -282,7 +298,9 @@ class ArchivedInstance:
         return None
 
     def damaged_states(self, folder: Path) -> Iterator[str]:
-        """What is wrong with archived states: each is read."""
+        """What is wrong with archived states: each is read; and with what is noted of them."""
+        if isinstance(self.cleaned_upto, Lacking):
+            yield self.cleaned_upto.why
         for at, name in enumerate(self.state_names):
             try:
                 found = self.states.named(str(name))
@@ -370,8 +388,8 @@ class ArchivedInstance:
         while True:
             first = upto if since is None else since
             state = self._state_for(first, number, passed_over)
-            if state is None and self.is_cut_off(first):
-                yield _cut_off(first)
+            if state is None and (lacking := self.cut_off(first)) is not None:
+                yield lacking
                 return
             try:
                 yield from self._repeated_from(state, upto, desk, begins)
@@ -406,7 +424,7 @@ class ArchivedInstance:
     ) -> Iterator[Episode | Lacking]:
         first = NO_EPOCH if state is None else state.epoch + state.final
         reached: LogOffset | None = None
-        bound = None if state is None else serves_upto(state.epoch, self.cleaned_upto)
+        bound = None if state is None else self._bound_of(state.epoch)
         for epoch in [each for each in self.epochs if first <= each <= upto]:
             episode = self.episode(epoch)
             node = self._of_then(episode) if isinstance(episode, Episode) else episode
@@ -506,11 +524,18 @@ class ArchivedQuery:
 
     def check_archive(self, instances: Sequence[ArchivedInstance]) -> None:
         """Raises ConfigurationError where nothing of them is archived."""
-        if not any(each.segments for each in instances):
+        if any(each.segments for each in instances):
+            return
+        if any(each.segments for each in self.instances()):
+            names = ", ".join(dict.fromkeys(each.operator for each in instances))
             raise ConfigurationError(
-                f"{self.checkpoint.location} has no archive",
-                hint="Start the query with spark.clonos.archive.keep, as in 30 days",
+                f"the archive in {self.checkpoint.location} has nothing of what {names} did",
+                hint="It was lost, or dropped: `clonos archive list` shows what there is",
             )
+        raise ConfigurationError(
+            f"{self.checkpoint.location} has no archive",
+            hint="Start the query with spark.clonos.archive.keep, as in 30 days",
+        )
 
     def instances_of(self, node: NodeId) -> list[ArchivedInstance]:
         """Of one operator."""

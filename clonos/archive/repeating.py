@@ -37,5 +37,5 @@ def repeated_throughout(
                 if isinstance(found, Episode):
                     reached = found.epoch
                 yield found, desk
-        behind = since if reached is None else epoch_after(reached)
+        behind = since if reached is None else max(since, epoch_after(reached))
         since = instance.first_behind(behind, upto) if isinstance(found, Lacking) else None

@@ -4,14 +4,14 @@
     <checkpoint>/clonos/archive/segments/<node>/<instance>/*.segments      as `compacted_segments` has it
     <checkpoint>/clonos/archive/state/<node>/<instance>/                            as `storage.snapshots` has it
     <checkpoint>/clonos/archive/programs/<sha256>.program
-    <checkpoint>/clonos/archive/cleaned/<node>-<instance>.json                      where a key was erased from states
+    <checkpoint>/clonos/archive/cleaned/<node>-<instance>.json                      as `cleaned_notes` has it
     <checkpoint>/clonos/archive/erasure.json                   while a key is erased, as `erasure_file` has it
     <checkpoint>/clonos/archive/keys/<id>.encrypted                                 of each key that was taken into use
     <checkpoint>/clonos/archive/tmp/                                                what is being written
 
-Where the query has keys for it, all these files are encrypted (`encrypted_medium`). A start of the query takes the
-first of its keys into use; whatever else writes there, a replica or a command, writes as the archive is by then: plain,
-or with a key that has been taken into use.
+Where the query has keys for it, all these files but those of `cleaned` are encrypted (`encrypted_medium`). A start of
+the query takes the first of its keys into use; whatever else writes there, a replica or a command, writes as the
+archive is by then: plain, or with a key that has been taken into use.
 
 What a process was writing when it was killed is in `tmp`, under a name that begins with the instance and the fence of
 the process, and goes when the instance has another process, the query is started, or a key is forgotten.
@@ -31,13 +31,13 @@ from typing import Final
 from clonos.errors import ConfigurationError, LogCorrupt, SnapshotCorrupt
 from clonos.protocol.archive.erasure import ErasurePlan
 from clonos.protocol.fence import LOWEST_FENCE, Fence
-from clonos.protocol.ids import Epoch, Origin
+from clonos.protocol.ids import Origin
 from clonos.protocol.line.snapshot_name import read_fence
 from clonos.storage.archive_keys import NO_KEYS, VARIABLE, ArchiveKey, ArchiveKeys
+from clonos.storage.cleaned_notes import CleanedNotes
 from clonos.storage.encrypted_medium import Encryption
 from clonos.storage.erasure_file import erasure_bytes, erasure_of
 from clonos.storage.folder import TMP, Folder, resolve
-from clonos.storage.sealed import sealed, unsealed
 from clonos.storage.segment_codec import unsealed_file
 from clonos.storage.segment_files import SegmentFiles
 from clonos.storage.snapshots import SnapshotStore
@@ -48,7 +48,6 @@ PROGRAM_MAGIC: Final = b"CLAP"
 _SUFFIX: Final = ".program"
 _KEYS: Final = "keys"
 _PROGRAMS: Final = "programs"
-_CLEANED: Final = "cleaned"
 _ERASURE: Final = "erasure.json"
 _TAG: Final = "archive"  # of what is written, but of a process that has an instance
 _TMP_NAME: Final = re.compile(r"(\d+)-(\d+)-([0-9a-f]+)-\d+")
@@ -67,6 +66,7 @@ class Archive:
         self._writing: tuple[ArchiveKey | None] | None = None  # known when something is written
         self._encryption = Encryption(keys, LogCorrupt, query=query, writes_with=self._writes_with)
         self._folder = Folder(filesystem, self._root, tag=_TAG, encryption=self._encryption)
+        self.cleaned = CleanedNotes(self._folder, Folder(filesystem, self._root, tag=f"{_TAG}-cleaned"))
         self._checkpoint = checkpoint.rstrip("/")
         self._keys = keys
         self._segments: dict[Origin, SegmentFiles] = {}
@@ -116,15 +116,15 @@ class Archive:
                 self._folder.write(f"{_KEYS}/{key.id.hex()}", b"")
             self._bring_over()
         self._folder.sweep()
+        self.cleaned.decrypt()
 
     def _bring_over(self) -> None:
         """What is never dropped is encrypted with the key that is in use now, so that an older one may go some day."""
-        for directory in (_PROGRAMS, _CLEANED):
-            done = self._folder.stored_alike(directory)
-            for name in self._folder.sizes(directory):
-                if name not in done:
-                    with suppress(LogCorrupt):  # with a key that is not given any more
-                        self._folder.write(f"{directory}/{name}", self._folder.read(f"{directory}/{name}"))
+        done = self._folder.stored_alike(_PROGRAMS)
+        for name in self._folder.sizes(_PROGRAMS):
+            if name not in done:
+                with suppress(LogCorrupt):  # with a key that is not given any more
+                    self._folder.write(f"{_PROGRAMS}/{name}", self._folder.read(f"{_PROGRAMS}/{name}"))
 
     def _writes_with(self) -> ArchiveKey | None:
         """The first key that is given of those in use; None where none is, so that nothing is encrypted. Raises
@@ -173,22 +173,6 @@ class Archive:
             return None
         return erasure_of(raw, self._folder.path(_ERASURE))
 
-    def cleaned_upto(self, origin: Origin) -> list[Epoch]:
-        """Up to which epochs states of an instance may lack a key that was erased (`protocol.archive.erasure`). Raises
-        CheckpointMismatch."""
-        path = _cleaned(origin)
-        try:
-            raw = self._folder.read(path)
-        except FileNotFoundError:
-            return []
-        return [Epoch(each) for each in unsealed(raw, self._folder.path(path))["upto"]]
-
-    def note_cleaned(self, origin: Origin, upto: Epoch) -> None:
-        """Before a key is taken out of a state."""
-        known = self.cleaned_upto(origin)
-        if upto not in known:
-            self._folder.write(_cleaned(origin), sealed({"upto": sorted([*known, upto])}))
-
     def end_erasure(self) -> None:
         self._folder.delete(_ERASURE)
 
@@ -213,10 +197,6 @@ class Archive:
         except FileNotFoundError:
             return None
         return unsealed_file(raw, PROGRAM_MAGIC, self._folder.path(path))
-
-
-def _cleaned(origin: Origin) -> str:
-    return f"{_CLEANED}/{origin.node}-{origin.instance}.json"
 
 
 def _state(origin: Origin) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 from hypothesis import given, strategies as st
 
@@ -12,8 +13,10 @@ from clonos.protocol.archive.erasure import (
     ErasurePlan,
     InstanceErasure,
     StatesFound,
+    bounds_noted,
     ends_that_are_needed,
     erased,
+    not_there,
     planned,
     serves_upto,
     with_those_that_were_waited_for,
@@ -88,6 +91,49 @@ def test_a_state_serves_up_to_where_a_key_was_taken_from_it(state: Epoch, cleane
         assert (bound is not None and epoch > bound) == taken_in_between
 
 
+@given(st.none() | EPOCHS, st.integers(-1, 12).map(Epoch), EPOCHS)
+def test_what_is_noted_bounds_every_state_that_lacks_a_key(
+    known: frozenset[Epoch] | None, upto: Epoch, states: frozenset[Epoch]
+) -> None:
+    noted = bounds_noted(known, upto, states)
+    assert noted == sorted(set(noted)) and {upto, *(known or ())} <= set(noted)
+    for state in states:
+        bound = serves_upto(state, noted)
+        assert bound is not None and bound <= max(state, upto), "what comes behind may have the key again"
+        if known is None:
+            assert bound == state
+    later = max((*states, upto, *(known or ()))) + 1
+    assert serves_upto(Epoch(later), noted) is None, "states that are stored since are whole"
+
+
+@given(EPOCHS, EPOCHS, EPOCHS)
+def test_what_an_instance_lacks_is_unknown_or_had_not_ended(
+    has: frozenset[Epoch], others: frozenset[Epoch], ended: frozenset[Epoch]
+) -> None:
+    found = not_there(has, others, ended)
+    assert found.epochs == others - has, "all of them, and no other"
+    unknown = [Epoch(epoch) for each in found.missing for epoch in range(each.first, each.last + 1)]
+    assert unknown == sorted(set(unknown)) and not found.open & set(unknown)
+    for epoch in others - has:
+        is_behind = all(epoch > each for each in has)
+        assert (epoch in found.open) == (is_behind and epoch not in ended)
+    for one, following in pairwise(found.missing):
+        assert following.first > one.last + 1, "they are grouped"
+    for each in found.missing:
+        if has:
+            assert ("archive.keep" in each.why) == (each.last < min(has))
+            assert ("start it" in each.why) == (each.first > max(has))
+
+
+def test_epochs_that_are_missing_are_said_as_a_range() -> None:
+    epochs = [Epoch(each) for each in (0, 1, 2, 5, 7, 8)]
+    found = not_there({Epoch(3), Epoch(4), Epoch(6)}, frozenset(epochs), frozenset(epochs[:5]))
+    assert [str(each) for each in found.missing] == ["epochs 0 to 2", "epoch 5", "epoch 7"]
+    assert found.open == {8}
+    (alone,) = not_there(frozenset(), {Epoch(4)}, {Epoch(4)}).missing
+    assert "nothing of the instance is in the archive" in alone.why
+
+
 def test_of_an_erased_epoch_only_its_end_is_left() -> None:
     whole = put_together([FIRST, SEGMENT])
     assert isinstance(whole, Episode) and whole.blocks == (b"what came first", b"what came")
@@ -133,9 +179,9 @@ def test_nothing_is_left_of_the_key_and_what_is_kept_can_go_on(
         assert kinds[name] == "plain" or not gone or name.epoch < min(gone)
     for name in kinds.keys() - set(plan.drops):
         assert name.epoch not in gone or name.final
-    needed = ends_that_are_needed(archived, gone)
+    needed = ends_that_are_needed(archived | gone, gone)
     has = {name.epoch for name in (*stays, *plan.cleans) if name.final} | set(plan.ends)
-    assert has >= set(needed) and set(plan.ends) <= set(needed)
+    assert has >= set(needed) & archived and set(plan.ends) <= set(needed) & archived
     for name in plan.drops:
         is_end = name.final and name.epoch in needed
         assert kinds[name] == "unknown" or (name.epoch in gone and not is_end)

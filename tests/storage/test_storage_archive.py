@@ -149,10 +149,6 @@ def test_what_is_to_be_erased_is_kept_until_it_is(tmp_path: Path) -> None:
         archive.erasure()
     archive.end_erasure()
     assert Archive(str(tmp_path)).erasure() is None
-    for upto in (9, 4, 9):
-        archive.note_cleaned(ORIGIN, Epoch(upto))
-    assert Archive(str(tmp_path)).cleaned_upto(ORIGIN) == [4, 9]
-    assert archive.cleaned_upto(Origin.of(2, 0)) == []
 
 
 def test_what_is_to_be_erased_is_read_of_each_version() -> None:

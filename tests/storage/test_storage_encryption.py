@@ -298,10 +298,10 @@ def segment(epoch: int = 1, origin: Origin = ORIGIN) -> ArchiveSegment:
 
 
 def key_ids(tmp_path: Path) -> set[str]:
-    """Of the keys that files of the archive are encrypted with; "" of one that is not."""
+    """Of the keys that files of the archive are encrypted with, but those that never are; "" of one that is not."""
     found = set()
     for path in (tmp_path / "clonos" / "archive").rglob("*"):
-        if path.is_file() and path.parent.name != "keys":
+        if path.is_file() and path.parent.name not in ("keys", "cleaned"):
             is_encrypted = path.name.endswith(SUFFIX)
             found.add(key_id(path.read_bytes()[:HEADER_BYTES]).hex() if is_encrypted else "")
     return found
@@ -327,7 +327,7 @@ def write_all(archive: Archive, tmp_path: Path, origin: Origin = ORIGIN) -> None
     archive.segments(origin).write(segment(origin=origin))
     archive.write_program("ab", b"a program")
     archive.write_erasure(erasure(origin))
-    archive.note_cleaned(origin, Epoch(1))
+    archive.cleaned.note(origin, Epoch(1), [])
     store = archive.states(origin, fence=Fence.of(1), pending=str(tmp_path / "pending"))
     store.store(store.begin(OneFile(), b"meta", epoch=Epoch(1), sequence=1, final=True))
 
@@ -372,12 +372,12 @@ def test_without_a_key_that_is_in_use_nothing_is_written(tmp_path: Path) -> None
 
 
 def test_an_older_key_can_go_when_what_it_has_encrypted_is_dropped(tmp_path: Path) -> None:
-    """Programs and notes are never dropped, and files of states may be shared for ever: a key that is taken into use
-    takes them over."""
+    """Programs are never dropped, and files of states may be shared for ever: a key that is taken into use takes them
+    over. Notes are not encrypted."""
     old = Archive(str(tmp_path), keys=ArchiveKeys((KEY,)))
     old.begin_writing()
     old.write_program("ab", b"a program")
-    old.note_cleaned(ORIGIN, Epoch(7))
+    old.cleaned.note(ORIGIN, Epoch(7), [])
     store = old.states(ORIGIN, fence=Fence.of(1), pending=str(tmp_path / "pending"))
     state = KeyedState(str(tmp_path / "state"))
     state.save(b"k", "value" * 100)
@@ -393,7 +393,7 @@ def test_an_older_key_can_go_when_what_it_has_encrypted_is_dropped(tmp_path: Pat
 
     new = Archive(str(tmp_path), keys=ArchiveKeys((OTHER,)))
     assert new.program("ab") == b"a program"
-    assert new.cleaned_upto(ORIGIN) == [7]
+    assert new.cleaned.upto(ORIGIN) == [7]
     new.states(ORIGIN).restore(second, str(tmp_path / "restored"))
     restored = KeyedState(str(tmp_path / "restored"))
     assert restored.load(b"k") == "value" * 100
@@ -427,6 +427,6 @@ def test_files_of_another_instance_or_query_do_not_open(tmp_path: Path) -> None:
         (name,) = same.states(origin).manifests()
         assert same.states(origin).named(str(name)) is not None
         assert len(list(same.segments(origin).read(same.segments(origin).names()))) == 1
-    for read in (other.erasure, lambda: other.program("ab"), lambda: other.cleaned_upto(ORIGIN)):
+    for read in (other.erasure, lambda: other.program("ab")):
         with pytest.raises(LogCorrupt, match="not the file that belongs there"):
             read()

@@ -17,7 +17,7 @@ from itertools import pairwise
 
 from clonos.protocol.archive.archive_segment import ArchiveSegment
 from clonos.protocol.fence import LOWEST_FENCE, Fence
-from clonos.protocol.ids import FIRST_EPOCH, Epoch, Origin, epoch_after, epoch_before
+from clonos.protocol.ids import FIRST_EPOCH, NO_EPOCH, Epoch, Origin, epoch_after, epoch_before
 from clonos.protocol.line.snapshot_name import SnapshotName
 
 
@@ -89,12 +89,13 @@ def planned(
     origin: Origin,
     archived: Iterable[Epoch],
     states: StatesFound,
-    erased: AbstractSet[Epoch],
+    erased: frozenset[Epoch],
     cleaned_upto: Epoch | None,
 ) -> InstanceErasure:
-    """What is to be done with an instance, of which these epochs are archived. `erased` are all that go."""
+    """What is to be done with an instance, of which these epochs are archived. `erased` are all that go: of one that
+    the instance lacks, a state may be there that what is kept goes on from, and none can be made."""
     has = sorted(archived)
-    needed = ends_that_are_needed(has, erased)
+    needed = ends_that_are_needed(erased.union(has), erased)
     first = min(erased, default=None)
     drops: list[SnapshotName] = []
     cleans: list[SnapshotName] = []
@@ -112,7 +113,7 @@ def planned(
     return InstanceErasure(
         origin,
         cleaned_upto,
-        tuple(end for end in needed if end not in ends),
+        tuple(end for end in needed if end in has and end not in ends),
         tuple(cleans),
         tuple(drops),
         tuple(epoch for epoch in has if epoch in erased),
@@ -135,6 +136,60 @@ def with_those_that_were_waited_for(erased: Iterable[Epoch], waits: AbstractSet[
     return frozenset(found)
 
 
+@dataclass(frozen=True, slots=True)
+class MissingEpochs:
+    """From one to another, one behind the other, that cannot be looked into since an instance lacks them."""
+
+    first: Epoch
+    last: Epoch
+    why: str
+
+    def __str__(self) -> str:
+        alone = f"epoch {self.first}"
+        return alone if self.first == self.last else f"epochs {self.first} to {self.last}"
+
+
+@dataclass(frozen=True, slots=True)
+class NotThere:
+    """The epochs that an instance lacks, while another one has something of them."""
+
+    open: frozenset[Epoch]  # it had not come to them, or not to their end
+    missing: tuple[MissingEpochs, ...]
+
+    @property
+    def epochs(self) -> frozenset[Epoch]:
+        gone = {Epoch(epoch) for each in self.missing for epoch in range(each.first, each.last + 1)}
+        return self.open | gone
+
+
+def not_there(has: AbstractSet[Epoch], others: AbstractSet[Epoch], ended: AbstractSet[Epoch]) -> NotThere:
+    """Of an instance of the operator whose key is erased. `has` are its epochs in the archive, also erased ones, of
+    which it is known that nothing is left; `others` those of which other instances have anything that may be the key's,
+    and `ended` those that ended in any."""
+    first, last = min(has, default=NO_EPOCH), max(has, default=NO_EPOCH)
+    lacks = others - has
+    is_open = {epoch for epoch in lacks if epoch > last and epoch not in ended}
+    runs: list[list[Epoch]] = []
+    for epoch in sorted(lacks - is_open):
+        if runs and epoch == epoch_after(runs[-1][-1]):
+            runs[-1].append(epoch)
+        else:
+            runs.append([epoch])
+    if not has:
+        why = "nothing of the instance is in the archive any more: lost, or dropped"
+        return NotThere(frozenset(is_open), tuple(MissingEpochs(run[0], run[-1], why) for run in runs))
+    dropped = "dropped, as archive.keep and archive.size do it for each instance alone, or lost"
+    lost = "lost"
+    stopped = "lost, or not ended when the query was stopped: then start it, so that they end"
+    return NotThere(
+        frozenset(is_open),
+        tuple(
+            MissingEpochs(run[0], run[-1], dropped if run[0] < first else stopped if run[0] > last else lost)
+            for run in runs
+        ),
+    )
+
+
 def ends_that_are_needed(archived: Iterable[Epoch], erased: AbstractSet[Epoch]) -> list[Epoch]:
     """Of an instance, the erased epochs at whose ends there has to be a state, since one follows that is kept."""
     followed = pairwise(sorted(archived))
@@ -146,6 +201,14 @@ def serves_upto(state: Epoch, cleaned_upto: Iterable[Epoch]) -> Epoch | None:
     epochs up to each of `cleaned_upto` there may be a key less than there was: where it comes again behind that, only a
     state that was stored since knows what the function found."""
     return min((bound for bound in cleaned_upto if bound >= state), default=None)
+
+
+def bounds_noted(known: Iterable[Epoch] | None, upto: Epoch, states: Iterable[Epoch]) -> list[Epoch]:
+    """Of an instance, what `serves_upto` has to know, where a key is taken out of its states, which it had up to an
+    epoch. `known` is what was noted before: where that cannot be read (None), no state which is there serves any epoch
+    behind itself. `states`: at whose ends there is one. Behind `upto` none should be, unless epochs were lost."""
+    alone = {state for state in states if known is None or state > upto}
+    return sorted({*(known or ()), upto, *alone})
 
 
 def erased(segment: ArchiveSegment, at: int) -> ArchiveSegment:

@@ -1,0 +1,73 @@
+"""Of the states of which instances a key was erased, as files in the folder of an archive:
+
+    cleaned/<node>-<instance>.json
+
+A sealed file (`sealed`) whose body has `upto`, the epochs of `protocol.archive.erasure.serves_upto`. There is nothing
+else in it, so it is never encrypted, and a key that is lost takes nothing with it. Earlier versions encrypted it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Final
+
+from clonos.errors import CheckpointMismatch, LogCorrupt
+from clonos.protocol.archive.erasure import bounds_noted
+from clonos.protocol.ids import Epoch, Origin
+from clonos.storage.encrypted_medium import SUFFIX
+from clonos.storage.folder import Folder
+from clonos.storage.sealed import sealed, unsealed
+
+_DIRECTORY: Final = "cleaned"
+HINT: Final = (
+    "It says from which states a key was erased; without it, nothing is repeated from a state. Put it back from a copy "
+    "of the checkpoint, or name the file with its key if it is encrypted; else `clonos archive forget "
+    "--erase-unknown`, with any key of the operator, erases what needs it, and writes it anew. The query itself does "
+    "not need it"
+)
+
+
+class CleanedNotes:
+    """See the module. `plain` is the same folder as the archive's, `folder`, but that nothing in it is decrypted."""
+
+    def __init__(self, folder: Folder, plain: Folder) -> None:
+        self._folder = folder
+        self._plain = plain
+
+    def upto(self, origin: Origin) -> list[Epoch]:
+        """None where no key was erased. Raises LogCorrupt or CheckpointMismatch where that cannot be read."""
+        return self._read(_path(origin))
+
+    def note(self, origin: Origin, upto: Epoch, states: Iterable[Epoch]) -> None:
+        """Before a key is taken out of states: it was given to the instance up to an epoch. `states`: at whose ends
+        there is one. What cannot be read is written anew."""
+        known: list[Epoch] | None = None
+        with suppress(LogCorrupt, CheckpointMismatch):
+            known = self.upto(origin)
+        noted = bounds_noted(known, upto, states)
+        if noted != known:
+            self._write(_path(origin), noted)
+
+    def decrypt(self) -> None:
+        """Those that an earlier version has encrypted, as far as their keys are given."""
+        for name in self._plain.sizes(_DIRECTORY):
+            if name.endswith(SUFFIX):
+                path = f"{_DIRECTORY}/{name.removesuffix(SUFFIX)}"
+                with suppress(LogCorrupt, CheckpointMismatch):
+                    self._write(path, self._read(path))
+
+    def _read(self, path: str) -> list[Epoch]:
+        """One that is not encrypted was written later than one that is."""
+        for folder in (self._plain, self._folder):
+            with suppress(FileNotFoundError):
+                return [Epoch(each) for each in unsealed(folder.read(path), folder.path(path), HINT)["upto"]]
+        return []
+
+    def _write(self, path: str, upto: list[Epoch]) -> None:
+        self._plain.write(path, sealed({"upto": upto}))
+        self._plain.delete(path + SUFFIX)
+
+
+def _path(origin: Origin) -> str:
+    return f"{_DIRECTORY}/{origin.node}-{origin.instance}.json"
