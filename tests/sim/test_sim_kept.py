@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from planted import CRASHES, SERVERS, STANDBYS, planted
 from planted_beside_causal import what_a_lost_process_has_stored_is_sent_at_once
 from planted_standbys import whatever_a_snapshot_depends_on
 
+from clonos.protocol.roles.incarnation import Incarnation
 from clonos.sim.command import run_storm, wide_plan
 from clonos.sim.plan import Fault, draw_plan, draw_storm
 from clonos.sim.rollback_plan import mixed_with_causal
@@ -193,4 +195,15 @@ def test_a_replacement_sends_what_it_begins_with_when_it_has_a_checkpoint_of_its
     report = run(plan)
     assert report.right, str(report)
     what_a_lost_process_has_stored_is_sent_at_once(monkeypatch)
+    assert not run(plan).right, "the seed shows nothing any more"
+
+
+def test_a_standby_that_takes_over_has_not_run_what_its_log_has_beyond_what_the_conduit_knows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is repeated, so the archive must not say that this process ran it."""
+    plan = mixed_with_causal(wide_plan(9500128))
+    report = run(plan)
+    assert report.right, str(report)
+    monkeypatch.setattr(Incarnation, "own_from", property(attrgetter("_since")))
     assert not run(plan).right, "the seed shows nothing any more"
