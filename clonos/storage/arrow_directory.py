@@ -40,7 +40,11 @@ class ArrowDirectory:
 
     def sizes(self, directory: str) -> dict[str, int]:
         selector = fs.FileSelector(self._full(directory), allow_not_found=True)
-        found = self._fs.get_file_info(selector)
+        try:
+            found = self._fs.get_file_info(selector)
+        except FileNotFoundError:
+            # Arrow lists a directory, and looks whether it is there if that fails: it was made in between.
+            found = self._fs.get_file_info(selector)
         return {info.base_name: info.size for info in found if info.type == fs.FileType.File}
 
     def read(self, name: str) -> bytes:

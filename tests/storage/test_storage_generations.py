@@ -166,6 +166,23 @@ def test_only_a_lock_on_the_same_file_proves_a_death(tmp_path: Path) -> None:
     assert not looking.is_dead(lease)
 
 
+class MadeMeanwhile(Remote):
+    """A directory is made while Arrow looks for it: it fails to list it, and then finds that it is there."""
+
+    def get_file_info_selector(self, selector: fs.FileSelector) -> object:
+        if self._fs.get_file_info(selector.base_dir).type is fs.FileType.NotFound:
+            self._fs.create_dir(selector.base_dir)
+            with self._fs.open_output_stream(f"{selector.base_dir}/one") as made:
+                made.write(b"1")
+            raise FileNotFoundError(2, f"Cannot list directory '{selector.base_dir}'")
+        return super().get_file_info_selector(selector)
+
+
+def test_a_directory_that_is_made_while_it_is_listed_is_no_error(tmp_path: Path) -> None:
+    folder = Folder(fs.PyFileSystem(MadeMeanwhile(tmp_path)), "clonos", tag="t")
+    assert folder.sizes("generations") == {"one": 1}
+
+
 @pytest.mark.parametrize("kind", ["host", "arrow", "objects"])
 def test_many_at_once_get_different_numbers(tmp_path: Path, kind: str) -> None:
     """All of them lead, as they would if leases were not looked at; only the claims keep them apart."""
