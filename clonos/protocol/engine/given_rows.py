@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
-from itertools import accumulate, chain
-from operator import sub
+from itertools import accumulate, chain, compress, repeat
+from operator import is_not, sub
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -57,9 +57,15 @@ class GivenRows:
             del made[1::2]
             self.one_each(calls)
             return
-        marks = [at for at, row in enumerate(made) if row is None]
-        self._ends = [at - before for before, at in enumerate(marks)]
-        made[:] = [row for row in made if row is not None]
+        if len(made) < _FEW:
+            found = [at for at, row in enumerate(made) if row is None]
+            self._ends = [at - before for before, at in enumerate(found)]
+            made[:] = [row for row in made if row is not None]
+            return
+        is_row = bytes(map(is_not, made, repeat(None)))
+        marks = np.flatnonzero(np.frombuffer(is_row, np.uint8) == 0)
+        self._ends = marks - np.arange(len(marks))
+        made[:] = compress(made, is_row)
 
     def one_each(self, calls: int) -> None:
         """So many calls have given one row each."""
