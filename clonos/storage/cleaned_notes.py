@@ -36,7 +36,7 @@ class CleanedNotes:
         self._plain = plain
 
     def upto(self, origin: Origin) -> list[Epoch]:
-        """None where no key was erased. Raises LogCorrupt or CheckpointMismatch where that cannot be read."""
+        """Empty where no key was erased. Raises LogCorrupt or CheckpointMismatch where that cannot be read."""
         return self._read(_path(origin))
 
     def note(self, origin: Origin, upto: Epoch, states: Iterable[Epoch]) -> None:

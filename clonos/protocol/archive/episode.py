@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
@@ -130,36 +130,25 @@ def put_together(segments: Sequence[ArchiveSegment]) -> Episode | Lacking:
         last.ended,
         tuple(block for each in sorted(segments, key=_in_time) for block in each.blocks),
         last.written_at,
-        tuple(_lineage(segments, last.epoch_start, data[:whole])),
-        tuple(_parts(segments, last.epoch_start, data[:whole])),
+        *_what_was_left(segments, last.epoch_start, data[:whole]),
     )
 
 
-def _lineage(segments: Iterable[ArchiveSegment], start: LogOffset, log: bytes) -> Iterator[LineagePiece]:
-    """What was recorded of steps that are in the log."""
+def _what_was_left(
+    segments: Iterable[ArchiveSegment], start: LogOffset, log: bytes
+) -> tuple[tuple[LineagePiece, ...], tuple[PartOfLog, ...]]:
+    """Of an epoch with this log: what was recorded of its steps, and which processes have left which of them."""
+    pieces: list[LineagePiece] = []
+    parts: list[PartOfLog] = []
     for each in segments:
-        before, own = _own_log(each, start)
-        if each.lineage is not None and _is_in(each, own, start, log):
-            yield LineagePiece(each.log_start, each.log_end, before, each.lineage)
-
-
-def _parts(segments: Iterable[ArchiveSegment], start: LogOffset, log: bytes) -> Iterator[PartOfLog]:
-    for each in segments:
-        _, own = _own_log(each, start)
-        if _is_in(each, own, start, log):
-            yield PartOfLog(each.fence, max(start, each.log_start), each.log_end, each.ran_on)
-
-
-def _own_log(segment: ArchiveSegment, start: LogOffset) -> tuple[bytes, bytes]:
-    """What a segment has of the log before an epoch's, and of that of the epoch."""
-    before = segment.log[: max(0, start - segment.log_start)]
-    return before, segment.log[len(before) :]
-
-
-def _is_in(segment: ArchiveSegment, own: bytes, start: LogOffset, log: bytes) -> bool:
-    """Whether what a segment has of the epoch's log is part of this one."""
-    begun = max(0, segment.log_start - start)
-    return bool(own) and log[begun : begun + len(own)] == own
+        before = each.log[: max(0, start - each.log_start)]
+        own, begun = each.log[len(before) :], max(0, each.log_start - start)
+        if not own or log[begun : begun + len(own)] != own:
+            continue
+        parts.append(PartOfLog(each.fence, max(start, each.log_start), each.log_end, each.ran_on))
+        if each.lineage is not None:
+            pieces.append(LineagePiece(each.log_start, each.log_end, before, each.lineage))
+    return tuple(pieces), tuple(parts)
 
 
 def _in_time(segment: ArchiveSegment) -> tuple[int, int]:

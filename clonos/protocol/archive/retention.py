@@ -13,21 +13,21 @@ from clonos.protocol.ids import NO_EPOCH, Epoch
 
 
 def kept_behind(
-    stored: Iterable[StoredSegments], states: Iterable[Epoch], horizon: int | None, most: int | None = None
+    stored: Iterable[StoredSegments], states: Iterable[Epoch], horizon: int, most: int | None = None
 ) -> Epoch:
     """The epoch of the state that stays: older ones may go, and segments of epochs up to it; `NO_EPOCH` where all has
     to stay.
 
-    `states` are the epochs at whose end there is a state; what was written before `horizon` (None: it is not known now)
-    is not wanted any more, nor what is beyond so many bytes, the newest counted first. The last epoch is wanted in any
-    case, and a file is wanted as long as any of its epochs is.
+    `states` are the epochs at whose end there is a state; what was written before `horizon` is not wanted any more, nor
+    what is beyond so many bytes, the newest counted first. The last epoch is wanted in any case, and a file is wanted
+    as long as any of its epochs is.
     """
     kept: Epoch | None = None
     size = 0
     for each in reversed(_joined(stored)):
         size += each.size
         is_too_much = most is not None and size > most and kept is not None
-        if (horizon is not None and each.written_at < horizon) or is_too_much:
+        if each.written_at < horizon or is_too_much:
             break
         kept = each.first
     return max((epoch for epoch in states if kept is None or epoch < kept), default=NO_EPOCH)

@@ -150,8 +150,8 @@ class Incarnation(Generic[S]):
             self._check_newest()
             self._ports.goes_on()
             if self.live.following:
-                self._own_from = self.recovered_end
-            self._lead(self.recovered_end if self.live.following else self._since)
+                self._since = self._own_from = self.recovered_end
+            self._lead(self._since)
         self._has_read_log()
 
     def stand_by(self, request: AttachRequest) -> Steps:

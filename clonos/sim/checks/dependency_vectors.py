@@ -10,7 +10,7 @@ from clonos.protocol.ids import Epoch, Origin
 from clonos.protocol.line.snapshot_name import is_marked
 from clonos.protocol.ports import Emit
 from clonos.protocol.recovery.communication_induced.dependency_vector import DependencyVector
-from clonos.protocol.topology import NodeKind
+from clonos.protocol.recovery.communication_induced.instance_numbering import numbered_instances
 from clonos.sim.checks.violation import Violation
 from clonos.sim.records import Tag
 
@@ -26,15 +26,9 @@ class DependencyVectors:
 
     def __init__(self, world: World) -> None:
         self._topology = world.plan.dataflow.topology
-        recoveries = world.recoveries
-        kinds, goes_back = recoveries.by_node, recoveries.goes_back
-        counting = [
-            origin
-            for origin in self._topology.instances(NodeKind.OPERATOR)
-            if origin.node in goes_back and not kinds[origin.node].begins_epochs_again
-        ]
+        counting = numbered_instances(self._topology, world.recoveries)
         self._numbers = {origin: at for at, origin in enumerate(counting)}  # by which vectors know them
-        self._is_checked = any(kind.forces_checkpoints for kind in kinds.values())
+        self._is_checked = world.recoveries.some_force
 
     def begins(self, host: OperatorHost, found: Snapshot | None, epoch: Epoch) -> None:
         is_inside = found is not None and found.name.epoch == epoch

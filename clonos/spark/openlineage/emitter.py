@@ -105,7 +105,7 @@ class Emitter:
             self._untold.note(events.untold(error, is_over=True))
         if self._send(events.end(at, self._standing(), error)):
             with _kept():
-                self._untold.told(events.untold().run)
+                self._untold.told(events.run)
 
     def _tell_of_others(self, events: RunEvents) -> None:
         """How runs of earlier drivers ended, which have not said so."""

@@ -37,7 +37,7 @@ class RunEvents:
     def __init__(self, job: JobIdentity, facts: QueryFacts, datasets: Datasets, counts: RowCounts) -> None:
         from openlineage.client.uuid import generate_new_uuid
 
-        self._run = str(generate_new_uuid())
+        self.run = str(generate_new_uuid())
         self._identity, self._facts, self._datasets, self._counts = job, facts, datasets, counts
 
     def start(self, at: float, standing: Standing) -> RunEvent:
@@ -57,7 +57,7 @@ class RunEvents:
     def untold(self, error: ClonosError | None = None, *, is_over: bool = False) -> UntoldRun:
         """This run, until the consumer knows how it ended."""
         state = _how_it_ended(error).value if is_over else ABORT
-        return UntoldRun(self._run, self._identity.namespace, self._identity.name, state)
+        return UntoldRun(self.run, self._identity.namespace, self._identity.name, state)
 
     def end_of(self, untold: UntoldRun, at: float) -> RunEvent:
         """Of a run before this one."""
@@ -80,7 +80,7 @@ class RunEvents:
         return RunEvent(
             eventTime=_text(at),
             producer=PRODUCER,
-            run=Run(self._run, said),
+            run=Run(self.run, said),
             job=self._job(),
             eventType=state,
             inputs=self._inputs(standing.committed),

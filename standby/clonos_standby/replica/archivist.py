@@ -252,7 +252,7 @@ class Archivist:
         segments = self._opened(store.fence).segments(self._origin)
         stored = segments.stored()
         now = self._clock.reads(*_clocks(), (each.written_at for each in stored))
-        horizon = None if now is None else now - int(self._keep * 1_000_000)
+        horizon = 0 if now is None else now - int(self._keep * 1_000_000)  # nothing was written before 1970
         states = [name.epoch for name in store.manifests() if name.final]
         behind = kept_behind(stored, states, horizon, self._most)
         if behind == NO_EPOCH:
