@@ -58,6 +58,7 @@ LONG = (
 SHORT = (
     "e2e/test_faults.py",
     "spark/test_spark_docs.py",
+    "spark/test_spark_recovery_mixes.py",
     "spark/test_spark_refusals.py",
     "spark/test_spark_routing.py",
     "spark/test_spark_types.py",

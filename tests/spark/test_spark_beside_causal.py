@@ -14,7 +14,7 @@ from streams import Place
 
 import clonos
 from clonos import cli
-from clonos.errors import QueryDefinitionError, SnapshotCorrupt
+from clonos.errors import SnapshotCorrupt
 
 pytestmark = pytest.mark.spark
 
@@ -132,51 +132,6 @@ def test_a_checkpoint_that_others_depend_on_is_missed(place: Place, tmp_path: Pa
     ):
         place.query.awaitTermination(120)
     assert len(place.rows()) == 40
-
-
-@pytest.mark.parametrize(
-    ("conf", "hidden", "why"),
-    [
-        (
-            {},
-            {"recovery": "uncoordinated"},
-            "'hide' has recovery='uncoordinated'.*causal, eager and event_log",
-        ),
-        ({}, {"recovery": "batch"}, "'hide' has recovery='batch'.*causal, eager and event_log ones"),
-        ({"recovery": "coordinated"}, {"recovery": "causal"}, "'hide' has recovery='causal'.*coordinated"),
-        (
-            {"onGap": "at_least_once"},
-            {},
-            "is about determinants that are gone: what .* have kept.*begin anew",
-        ),
-        ({}, {"standby": "hot"}, "'hide' has a standby.*Leave standby out"),
-    ],
-)
-def test_what_does_not_go_together_is_refused(
-    place: Place, tmp_path: Path, conf: dict[str, str], hidden: dict[str, str], why: str
-) -> None:
-    for name, value in conf.items():
-        place.spark.conf.set(f"spark.clonos.{name}", value)
-    with pytest.raises(QueryDefinitionError, match=why):
-        place.start(chain(place, tmp_path, **hidden)[1], "realtime")
-
-
-def test_neighbours_that_do_not_go_together_are_named(place: Place) -> None:
-    place.spark.conf.set("spark.clonos.recovery", "eager")
-
-    def kept(recovery: str) -> Any:
-        drawn = place.causal(SCHEMA).groupBy("k").process(draw, DRAWN, name="draw", recovery=recovery)
-        return drawn.filter(lambda row, ctx: True, name="kept", recovery="uncoordinated")
-
-    with pytest.raises(
-        QueryDefinitionError,
-        match=r"'draw' has recovery='causal', and operator 'kept' has 'unc.*what the other",
-    ):
-        place.start(kept("causal"), "realtime")
-    place.spark.conf.set("spark.clonos.recovery.interval", "100ms")
-    place.write([{"k": "a", "n": 1}])
-    place.start(kept("uncoordinated"), "realtime")  # as the hint says
-    place.await_rows(1)
 
 
 def test_what_a_checkpoint_depends_on_is_in_it_whatever_the_sharing_depth(place: Place) -> None:

@@ -228,51 +228,6 @@ def test_one_operator_may_have_another_recovery_and_the_sinks_have_that_of_the_o
     assert shown == 0, "the epoch has not committed, nor has `second` taken a checkpoint"
 
 
-@pytest.mark.parametrize(
-    ("recovery", "own", "instead"),
-    [
-        ("coordinated", "uncoordinated", "uncoordinated, eager, event_log or batch"),
-        ("coordinated", "unaligned", "unaligned, eager or event_log"),
-        ("coordinated", "batch", "uncoordinated, communication_induced, eager, event_log or batch"),
-        ("coordinated", "causal", "causal, eager or event_log"),
-        ("communication_induced", "uncoordinated", "uncoordinated, eager, event_log or batch"),
-        ("communication_induced", "coordinated", "coordinated, eager or event_log"),
-        ("causal", "communication_induced", "communication_induced, eager, event_log or batch"),
-    ],
-)
-def test_recoveries_that_leave_something_else_in_a_checkpoint_do_not_go_together(
-    place: Place, recovery: str, own: str, instead: str
-) -> None:
-    place.spark.conf.set("spark.clonos.recovery", recovery)
-    with pytest.raises(
-        QueryDefinitionError,
-        match=rf"'total' has recovery='{own}'.*Set spark.clonos.recovery to {instead}, or leave",
-    ):
-        place.start(totals(place, recovery=own), "realtime")
-    choices = re.split(", | or ", instead)
-    place.spark.conf.set("spark.clonos.recovery", choices[-2])  # as the hint says
-    place.spark.conf.set("spark.clonos.recovery.interval", "100ms")
-    place.write([{"k": "a", "n": 1}])
-    place.start(totals(place, recovery=own), "realtime")
-    place.await_rows(1)
-
-
-def test_two_operators_that_go_with_that_of_the_query_go_with_each_other(place: Place) -> None:
-    place.spark.conf.set("spark.clonos.recovery", "eager")
-    place.spark.conf.set("spark.clonos.recovery.interval", "100ms")
-
-    def made(first: str, second: str) -> Any:
-        before = place.causal(SCHEMA).groupBy("k").process(total, OUT, name="first", recovery=first)
-        return before.select("k", "n").groupBy("k").process(total, OUT, name="second", recovery=second)
-
-    says = r"'first' has recovery='coordinated', and operator 'second' has 'uncoordinated'.*either what the other"
-    with pytest.raises(QueryDefinitionError, match=says):
-        place.start(made("coordinated", "uncoordinated"), "realtime")
-    place.write([{"k": "a", "n": 1}])
-    place.start(made("coordinated", "coordinated"), "realtime")  # as the hint says
-    place.await_rows(1)
-
-
 @pytest.mark.parametrize("recovery", ["coordinated", "unaligned", "communication_induced"])
 def test_an_operator_in_front_that_stores_before_it_sends_never_goes_back(
     place: Place, tmp_path: Path, recovery: str, capsys: pytest.CaptureFixture[str]
@@ -330,13 +285,6 @@ def test_who_asked_for_rows_at_once_is_told_that_they_wait(
     assert "not seen at once" not in caplog.text
     place.write([{"k": "a", "n": 1}])
     place.await_rows(1)
-
-
-def test_a_recovery_that_there_is_not_is_refused(place: Place) -> None:
-    with pytest.raises(
-        QueryDefinitionError, match=r"'total' has recovery='luck'.*Say one of causal, coordinated"
-    ):
-        totals(place, recovery="luck")
 
 
 def test_micro_batch_has_causal_logging(coordinated: Place) -> None:
