@@ -1,11 +1,17 @@
-"""Takes docs/page.png and docs/tab.png anew: `python scripts/take_pictures.py`. It needs a Chromium.
+"""Takes the pictures of docs/ anew, with a Chromium.
 
-A query with two sinks and hot standbys runs, and a replica of one sink is killed a few times. Nothing else should run
-meanwhile: the pictures show its rates and latencies.
+    python scripts/take_pictures.py
+    python scripts/take_pictures.py --checkpoint <checkpoint> --row <row id> --operator o --where column=value
+
+The first takes page.png and tab.png: a query with two sinks and hot standbys runs, and a replica of one sink is killed
+a few times. Nothing else should run meanwhile: the pictures show its rates and latencies. The second takes explain.svg
+and explain.png: a row of a run that has ended, as `make demo ARGS="--keep"` leaves one, is found and explained.
 """
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import os
 import random
 import shutil
@@ -93,20 +99,26 @@ def strike(running: Any) -> None:
         running.awaitTermination(2.0)
 
 
-def take(spark: SparkSession, checkpoint: Path) -> None:
-    """Both pictures; the page says that the checkpoint is in `BASE`."""
-    served = subprocess.Popen(
-        [sys.executable, "-m", "clonos.cli", "serve", str(checkpoint), "--port", "0"],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+@contextlib.contextmanager
+def served(checkpoint: Path, *options: str) -> Iterator[tuple[Any, str]]:
+    """An empty page, and the address at which `clonos serve` has the query's."""
+    command = [sys.executable, "-m", "clonos.cli", "serve", str(checkpoint), "--port", "0", *options]
     program = shutil.which("chromium") or shutil.which("google-chrome")
-    with served, sync_playwright() as driver:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as serving, sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
-        page = browser.new_page(viewport=VIEW)
-        assert served.stdout is not None
+        try:
+            assert serving.stdout is not None
+            yield browser.new_page(viewport=VIEW), serving.stdout.readline().strip()
+        finally:
+            browser.close()
+            serving.terminate()
+
+
+def take(spark: SparkSession, checkpoint: Path) -> None:
+    """The query's page and Spark's tab; the page says that the checkpoint is in `BASE`."""
+    with served(checkpoint) as (page, address):
         for url, name, height in (
-            (served.stdout.readline().strip(), "page.png", VIEW["height"]),
+            (address, "page.png", VIEW["height"]),
             (f"{spark.sparkContext.uiWebUrl}/clonos/", "tab.png", 640),
         ):
             page.set_viewport_size({**VIEW, "height": height})
@@ -119,11 +131,40 @@ def take(spark: SparkSession, checkpoint: Path) -> None:
                     [str(checkpoint.parent), BASE],
                 )
             page.screenshot(path=DOCS / name)
-        browser.close()
-        served.terminate()
+
+
+def take_row(checkpoint: Path, row: str, operator: str, where: str) -> None:
+    """What made a row, as a file and on the page."""
+    draw = ["explain", str(checkpoint), row, "--draw", str(DOCS / "explain.svg")]
+    subprocess.run([sys.executable, "-m", "clonos.cli", *draw], check=True)
+    with served(checkpoint, "--archive") as (page, address):
+        page.goto(address)
+        page.fill("#row", row)
+        page.click("#ask button")
+        page.wait_for_selector("#explained img", timeout=60_000)
+        page.select_option("#operator", operator)
+        page.fill("#where", where)
+        page.click("#search button")
+        page.wait_for_selector("#found table", timeout=60_000)
+        page.locator("section", has=page.locator("#archive-title")).screenshot(path=DOCS / "explain.png")
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--checkpoint", type=Path)
+    parser.add_argument("--row")
+    parser.add_argument("--operator")
+    parser.add_argument("--where")
+    options = parser.parse_args()
+    if options.checkpoint is None:
+        take_query()
+    else:
+        take_row(options.checkpoint, options.row, options.operator, options.where)
+
+
+def take_query() -> None:
     ending = threading.Event()
     builder = clonos.configure(SparkSession.builder).master("local[16]").config("spark.clonos.standby", "hot")
     spark = builder.getOrCreate()

@@ -121,7 +121,7 @@ def _box(said: dict[str, Any]) -> _Box:
         return _Box(lines, [])
     again = sum(one["did"] == Share.REPEATED for one in said["processes"])
     if again:
-        lines.append(("place", f"repeated by {again} process{'es' if again > 1 else ''} behind a failure"))
+        lines.append(("place", f"repeated by {again} later process{'es' if again > 1 else ''}"))
     lines += [("key", _short(f"key {', '.join(map(repr, key))}")) for key in said["keys"][:3] if key]
     for one in said["state"][:3]:
         lines += [

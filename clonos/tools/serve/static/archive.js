@@ -87,7 +87,7 @@ function showRows(said) {
       ...outputs.map(() => element("td", {}, one.output ?? "")), ...names.map((name) => element("td", {}, one.row[name] ?? "")));
   });
   const more = said.rows.length === said.limit ? ` The first ${count(said.limit)} are shown.` : "";
-  find("found").replaceChildren(element("p", { class: "quiet" }, `${count(said.rows.length)} rows.${more}`), ...lacking,
+  find("found").replaceChildren(element("p", { class: "quiet" }, `${said.rows.length === 1 ? "1 row" : `${count(said.rows.length)} rows`}.${more}`), ...lacking,
     element("div", { class: "scrolls rows" }, element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows))));
 }
 
