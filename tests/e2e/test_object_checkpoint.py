@@ -69,6 +69,8 @@ def test_a_query_goes_on_from_a_checkpoint_in_an_object_store(
             setup.deadline,
             "all",
         )
+        before = max(setup.epochs("commits"))
+        until(lambda: max(setup.epochs("commits")) > before or not driver.alive, setup.deadline, "its end")
         ended = driver.stop()
         assert ended["error"] is None, ended
         assert setup.fired(), "a replica was killed"
