@@ -141,6 +141,26 @@ def test_what_no_epoch_needs_that_is_to_be_kept_may_go(
     assert kept_behind(segments, map(Epoch, states), horizon) == behind
 
 
+@pytest.mark.parametrize(
+    ("written", "behind"),
+    [
+        ([900, 900, 900, 10, 900], 0),  # a host began with a clock that was far behind, which was put right
+        ([900, 10], 0),
+        ([100, 9000, 100, 100, 900], 4),  # and with one that was ahead
+        ([100, 10, 100, 900, 900], 3),
+        ([9000, 100], 0),  # as many say that all is wanted
+        ([9000, 100, 100], 3),
+    ],
+)
+def test_a_clock_that_was_wrong_for_a_while_drops_and_keeps_nothing(
+    written: Sequence[int], behind: int
+) -> None:
+    segments = [
+        StoredSegments(Epoch(epoch), Epoch(epoch), at, 10) for epoch, at in enumerate(written, start=1)
+    ]
+    assert kept_behind(segments, map(Epoch, range(len(written) + 1)), 500) == behind
+
+
 @pytest.mark.parametrize(("most", "behind"), [(60, 0), (59, 1), (30, 3), (29, 4), (1, 5), (None, 0)])
 def test_what_is_too_much_may_go_the_oldest_first(most: int | None, behind: int) -> None:
     segments = [

@@ -19,18 +19,34 @@ def kept_behind(
     to stay.
 
     `states` are the epochs at whose end there is a state; what was written before `horizon` is not wanted any more, nor
-    what is beyond so many bytes, the newest counted first. The last epoch is wanted in any case, and a file is wanted
-    as long as any of its epochs is.
+    what is beyond so many bytes, the newest counted first. A file is wanted as long as any of its epochs is, and the
+    newest file whatever its size.
     """
-    kept: Epoch | None = None
+    files = _joined(stored)
+    first = _first_wanted([each.written_at < horizon for each in files])
     size = 0
-    for each in reversed(_joined(stored)):
-        size += each.size
-        is_too_much = most is not None and size > most and kept is not None
-        if each.written_at < horizon or is_too_much:
+    for at in reversed(range(first, len(files))):
+        size += files[at].size
+        if most is not None and size > most and at + 1 < len(files):
+            first = at + 1
             break
-        kept = each.first
+    kept = files[first].first if first < len(files) else None
     return max((epoch for epoch in states if kept is None or epoch < kept), default=NO_EPOCH)
+
+
+def _first_wanted(is_old: list[bool]) -> int:
+    """Where what is still wanted begins, as most files say it; of several such places the first.
+
+    Files were written one after the other, by clocks of several hosts, of which one may have been wrong for a while: a
+    file that seems older than all around it is as young as they are, and one that seems younger is as old.
+    """
+    contradicted = fewest = sum(is_old)  # where all of them are wanted
+    first = 0
+    for at, old in enumerate(is_old, start=1):
+        contradicted += -1 if old else 1
+        if contradicted < fewest:
+            first, fewest = at, contradicted
+    return first
 
 
 def _joined(stored: Iterable[StoredSegments]) -> list[StoredSegments]:

@@ -150,8 +150,12 @@ def _verified(instance: ArchivedInstance, epoch: Epoch | None) -> Iterator[dict[
     head = {"operator": instance.operator, "instance": instance.origin.instance}
     upto = epoch if epoch is not None else instance.last_ended
     if upto is None or upto not in instance.epochs:
-        which = "no epoch that has ended" if upto is None else f"epoch {upto}"
-        yield {**head, "repeated": False, "why": f"{which} is in the archive"}
+        why = (
+            "no epoch that has ended is in the archive"
+            if upto is None
+            else f"epoch {upto} is not in the archive"
+        )
+        yield {**head, "repeated": False, "why": why}
         return
     if epoch is None:
         for result in _from_states(instance, repeated_throughout(instance, upto), upto):
