@@ -1,7 +1,7 @@
 """Takes the pictures of docs/ anew, with a Chromium.
 
     python scripts/take_pictures.py
-    python scripts/take_pictures.py --checkpoint <checkpoint> --row <row id> --operator o --where column=value
+    python scripts/take_pictures.py --row <checkpoint> <row id> <operator> column=value
 
 The first takes page.png and tab.png: a query with two sinks and hot standbys runs, and a replica of one sink is killed
 a few times. Nothing else should run meanwhile: the pictures show its rates and latencies. The second takes explain.svg
@@ -153,15 +153,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--checkpoint", type=Path)
-    parser.add_argument("--row")
-    parser.add_argument("--operator")
-    parser.add_argument("--where")
-    options = parser.parse_args()
-    if options.checkpoint is None:
+    parser.add_argument("--row", nargs=4, metavar=("CHECKPOINT", "ROW", "OPERATOR", "WHERE"))
+    row = parser.parse_args().row
+    if row is None:
         take_query()
     else:
-        take_row(options.checkpoint, options.row, options.operator, options.where)
+        take_row(Path(row[0]), *row[1:])
 
 
 def take_query() -> None:

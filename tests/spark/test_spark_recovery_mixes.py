@@ -44,12 +44,12 @@ def totals(place: Place, **how: Any) -> Any:
         (
             {},
             {"recovery": "uncoordinated"},
-            "'hide' has recovery='uncoordinated'.*causal ones.*Set spark.clonos.recovery to uncoordinated, eager",
+            "'hide' has recovery='uncoordinated'.*eager and event_log ones, and beside them causal .*Set .* to unc",
         ),
         (
             {},
             {"recovery": "batch"},
-            "'hide' has recovery='batch'.*Set spark.clonos.recovery to uncoordinated, communication",
+            "'hide' has recovery='batch'.*eager and event_log ones, and beside them causal ones.*Set .* or batch,",
         ),
         ({"recovery": "coordinated"}, {"recovery": "causal"}, "'hide' has recovery='causal'.*coordinated"),
         (
@@ -65,7 +65,7 @@ def test_what_does_not_go_together_is_refused(
 ) -> None:
     for name, value in conf.items():
         place.spark.conf.set(f"spark.clonos.{name}", value)
-    drawn = place.causal(SCHEMA).groupBy("k").process(draw, DRAWN, name="draw")
+    drawn = place.causal(SCHEMA).groupBy("k").process(draw, DRAWN, name="draw", standby="hot")
     seen = drawn.groupBy("k").process(hide, DRAWN, name="hide", **{"recovery": "eager", **hidden})
     with pytest.raises(QueryDefinitionError, match=why):
         place.start(seen.select("k", "n").groupBy("k").process(total, TOTAL, name="total"), "realtime")

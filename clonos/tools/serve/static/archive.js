@@ -87,7 +87,8 @@ function showRows(said) {
       ...outputs.map(() => element("td", {}, one.output ?? "")), ...names.map((name) => element("td", {}, one.row[name] ?? "")));
   });
   const more = said.rows.length === said.limit ? ` The first ${count(said.limit)} are shown.` : "";
-  find("found").replaceChildren(element("p", { class: "quiet" }, `${said.rows.length === 1 ? "1 row" : `${count(said.rows.length)} rows`}.${more}`), ...lacking,
+  const rowsFound = said.rows.length === 1 ? "1 row" : `${count(said.rows.length)} rows`;
+  find("found").replaceChildren(element("p", { class: "quiet" }, `${rowsFound}.${more}`), ...lacking,
     element("div", { class: "scrolls rows" }, element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows))));
 }
 
