@@ -28,7 +28,7 @@ class TopicWriter:
 
     def __init__(self, broker: KafkaBroker, topic: str) -> None:
         # A broker that dies makes a client send again what it has, and the topic would have it twice.
-        self._producer, self._topic = broker.producer(**{"enable.idempotence": True}), topic
+        self._producer, self._topic = broker.producer(), topic
 
     def append(self, partition: int, content: bytes) -> None:
         self._producer.produce(self._topic, content, partition=partition)

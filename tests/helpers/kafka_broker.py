@@ -196,7 +196,9 @@ class KafkaBroker:
         admin.incremental_alter_configs([resource])[resource].result(timeout=60)
 
     def producer(self, **settings: Any) -> Producer:
-        return Producer({"bootstrap.servers": self.servers, "linger.ms": 0, **self.client, **settings})
+        """Idempotent: without, what a slow broker is sent again may come behind what was sent later."""
+        own = {"bootstrap.servers": self.servers, "linger.ms": 0, "enable.idempotence": True}
+        return Producer({**own, **self.client, **settings})
 
     def read(self, topic: str, *, committed: bool = True) -> list[Any]:
         """All that a reader sees when no transaction is under way any more, a partition after the other."""

@@ -39,12 +39,18 @@ class RepeatedTopic:
                 message_id.encode(),
                 headers={ID_HEADER: message_id, "b": b"\0\xff"},
                 partition=partition,
+                on_delivery=must_arrive,
             )
             self.sent += 1
         assert producer.flush(60) == 0
 
     def send_without_id(self, content: bytes) -> None:
         producer: Any = self.broker.producer()
-        producer.produce(self.name, content, partition=0)
+        producer.produce(self.name, content, partition=0, on_delivery=must_arrive)
         self.expected.append(content.decode())
         assert producer.flush(60) == 0
+
+
+def must_arrive(error: Any, _: Any) -> None:
+    """For `on_delivery`: raises from the producer's `flush`."""
+    assert error is None, str(error)
