@@ -179,7 +179,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type=_share,
         default=(0, 1),
         metavar="NUMBER/OF",
-        help="of the long tests run one of so many shares, by their names: 0/6 is the first sixth. A large number is "
+        help="of the long tests run one of so many shares, by their names: 0/8 is the first eighth. A large number is "
         "taken modulo OF, so the hash of a commit will do",
     )
 
