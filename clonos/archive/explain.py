@@ -223,7 +223,7 @@ def _call(call: TracedCall, tracer: Tracer, form: KeyForm) -> dict[str, Any]:
 
 def _state_key(form: KeyForm, key: Any) -> Any:
     """Text, where it is no key of the operator's."""
-    return form.shown(key) if isinstance(key, tuple) else key
+    return tuple(form.shown(key)) if isinstance(key, tuple) else key
 
 
 def _asked(one: Asked) -> dict[str, Any]:

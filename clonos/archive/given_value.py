@@ -67,7 +67,7 @@ def read_value(given: Any, kind: pa.DataType, zone: Zone) -> Any:
     for fits, read in _READERS:
         if fits(kind):
             return read(given, kind, zone)
-    raise ValueError(f"it has no value of type {kind}")
+    raise ValueError(f"it has no value but null: {given!r}")
 
 
 def example_of(kind: pa.DataType) -> Any:
@@ -142,7 +142,7 @@ def _read_decimal(given: Any, kind: pa.DataType, zone: Zone) -> Decimal:
     shift = exponent + kind.scale
     digits, rest = (digits + (0,) * shift, ()) if shift >= 0 else (digits[:shift], digits[shift:])
     if any(rest) or not digits:
-        raise ValueError(f"{given!r} {f'is finer than {kind}' if kind.scale else 'is no integer'}")
+        raise ValueError(f"{given!r} {'has more digits behind the point' if kind.scale else 'is no integer'}")
     return Decimal((sign, digits, -kind.scale))
 
 

@@ -202,6 +202,14 @@ def test_outputs_with_a_column_of_the_same_name_have_their_own_types() -> None:
         found(example, spec, [])
 
 
+def test_types_are_said_as_users_know_them() -> None:
+    said = "struct<a: array<decimal(5,2)>, b: map<boolean,interval day to second>, c: void, d: timestamp_ntz>"
+    with pytest.raises(ConfigurationError) as refused:
+        found("c=1", node(schema_of(said)), [])
+    known = "struct<a:array<decimal(5,2)>,b:map<boolean,interval day to second>,c:void,d:timestamp_ntz>"
+    assert f"of a {known}, " in refused.value.message
+
+
 def test_what_is_no_condition_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"'k' is no condition\. Say column=value"):
         Condition.parse("k")
