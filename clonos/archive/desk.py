@@ -20,8 +20,10 @@ from typing import Any, Final
 import pyarrow as pa
 
 from clonos.archive.record_keys import RecordKeys, bundles_of
+from clonos.archive.shown_row import ShownRow
 from clonos.archive.tracing import TracedOperator, Watcher, traced_services
 from clonos.errors import DivergenceError
+from clonos.operators.derived_outputs import known_as
 from clonos.operators.intercept.operator import InterceptedOperator
 from clonos.operators.rows import RowDecoder
 from clonos.protocol.archive.episode import ArchivedInput, Episode, Lacking
@@ -33,7 +35,7 @@ from clonos.protocol.frontier import numbers_of
 from clonos.protocol.ids import NO_EPOCH, Epoch, LogOffset, Origin
 from clonos.protocol.line.snapshot_name import MARKED_EVERY
 from clonos.protocol.recovery.causal.replayer import HINT
-from clonos.protocol.side_output import MAIN, OutputName
+from clonos.protocol.side_output import MAIN
 from clonos.protocol.versions.programs import Programs
 from clonos.storage.keyed_state import KeyedState, WrittenAnew, has_remains
 from clonos.storage.manifest import Manifest
@@ -185,20 +187,21 @@ class Desk:
         state = WrittenAnew(self._state) if is_anew else self._state
         return states.finish(states.begin(state, meta, epoch=epoch, sequence=number, final=final))
 
-    def shown(self, rows: list[Row]) -> list[tuple[OutputName, dict[str, Any]]]:
-        """Rows that a function gave as their readers get them, and the outputs that they are of. Raises InputError."""
+    def shown(self, rows: list[Row]) -> list[ShownRow]:
+        """Rows that a function gave as their readers get them. Raises InputError."""
         assert self._node is not None
         encoded = self._writer.encode(rows)
         parts = encoded.parts if isinstance(encoded, SplitRows) else {MAIN: encoded} if rows else {}
         places = encoded.indices if isinstance(encoded, SplitRows) else {MAIN: list(range(len(rows)))}
-        found: dict[int, tuple[OutputName, dict[str, Any]]] = {}
+        found: dict[int, ShownRow] = {}
         for output, part in parts.items():
-            decoder = RowDecoder(self._node.outputs[output], self._node.zone)
+            known = known_as(self._node.operator, output)
+            decoder = RowDecoder(self._node.outputs[output], self._node.zone, instants=True)
             batch = pa.RecordBatch.from_arrays(part.arrays, schema=decoder.schema)
             for at, row in zip(
                 places[output], decoder.rows(decoder.columns(batch), len(places[output])), strict=True
             ):
-                found[at] = output, dict(zip(decoder.schema.names, row, strict=True))
+                found[at] = ShownRow(output, *known, dict(zip(decoder.schema.names, row, strict=True)))
         return [found[at] for at in range(len(rows))]
 
     def digest(self, rows: list[Row]) -> int:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any, Final
 
+from clonos.archive.shown_value import as_text
 from clonos.protocol.archive.episode import Share
 from clonos.values.readable import span
 
@@ -159,7 +160,7 @@ def _asked(one: dict[str, Any]) -> str:
 
 
 def _columns(row: dict[str, Any]) -> list[str]:
-    shown = [_short(f"{name}={value!r}", 20) for name, value in row.items()]
+    shown = [_short(f"{name}={as_text(value)}", 20) for name, value in row.items()]
     return shown if len(shown) <= 7 else [*shown[:6], f"and {len(shown) - 6} more"]
 
 

@@ -7,15 +7,15 @@ before it (`desk`).
 
 from __future__ import annotations
 
-import datetime as dt
 import re
 from dataclasses import dataclass
-from math import isfinite
 from typing import Any, Final
 
 from clonos.archive.derivations import ArchivedDerivations
 from clonos.archive.desk import Desk
+from clonos.archive.given_key import KeyForm
 from clonos.archive.reading import ArchivedInstance, ArchivedQuery, desk_for
+from clonos.archive.shown_value import record_shown
 from clonos.archive.tracing import Asked, TracedCall, Tracer
 from clonos.errors import ClonosError, ConfigurationError, StateError
 from clonos.operators.kept_entries import keeps_entries
@@ -31,7 +31,6 @@ from clonos.protocol.ids import (
     RecordId,
     channel_origin,
 )
-from clonos.values.canonical_text import canonical
 from clonos.values.readable import key_said, moment
 
 _OF_STATE_ALONE: Final = ("timer", "end of the epoch")
@@ -103,49 +102,62 @@ def explain(query: ArchivedQuery, row: RowId, *, inputs: int = 10, depth: int = 
     lacking, shown = _repeat(instance, epoch, tracer)
     if lacking is not None or tracer.found is None:
         why = lacking or f"nothing of epoch {epoch} made a row with this number"
-        return {**said, "lacking": str(why), **({"has_raised": True} if isinstance(why, _Raised) else {})}
-    call = tracer.found
+        return {**said, **_lacking(why)}
+    call, node = tracer.found, instance.program_of(epoch)
     said |= {
         "row": shown,
         "processes": [] if tracer.step is None else instance.processes(epoch, tracer.step),
         "version": instance.version(epoch),
-        **_call(call, tracer),
+        **_call(call, tracer, KeyForm.of_program(node)),
     }
     records = [(RecordId(each.channel, each.position), each.row, False) for each in call.inputs]
     if call.form in _OF_STATE_ALONE or (
         call.form == "record" and keeps_entries(instance.operator_form(epoch))
     ):
         made = _derivation(query, row)
+        if isinstance(made, str):
+            return {**said, **_lacking(made)}
         had = frozenset(record for record, _, _ in records)
         for part in made.kept:
             records += [(*each, True) for each in part.with_rows() if each[0] not in had]
         if made.kept_before is not None:
             said["kept_before"] = made.kept_before
     said["inputs"] = [
-        _input(query, record, columns, is_kept, inputs=inputs if number < inputs else 0, depth=depth)
-        for number, (record, columns, is_kept) in enumerate(records)
+        {
+            "row": record_shown(node, channel_origin(record.channel).node, given),
+            **({"kept": True} if is_kept else {}),
+        }
+        | _made_by(query, record, inputs=inputs if number < inputs else 0, depth=depth)
+        for number, (record, given, is_kept) in enumerate(records)
     ]
     return said
 
 
-def _derivation(query: ArchivedQuery, row: RowId) -> Derivation:
-    """What a row is made of, with what the records said."""
-    (found,) = ArchivedDerivations(query, keeps_rows=True).of_rows(row.origin, frozenset([row.number]))
+def _lacking(why: str) -> dict[str, Any]:
+    return {"lacking": str(why), **({"has_raised": True} if isinstance(why, _Raised) else {})}
+
+
+def _derivation(query: ArchivedQuery, row: RowId) -> Derivation | str:
+    """What a row is made of, with what the records said; why not, where that cannot be had."""
+    try:
+        (found,) = ArchivedDerivations(query, keeps_rows=True).of_rows(row.origin, frozenset([row.number]))
+    except StateError as error:
+        return f"what the row {row} is made of cannot be had: {error.message}"
+    except ClonosError as error:
+        return _raised(error)
     if isinstance(found, Lost):
-        raise StateError(f"what the row {row} is made of cannot be had: {found.why}")
+        return f"what the row {row} is made of cannot be had: {found.why}"
     return found
 
 
-def _input(
-    query: ArchivedQuery, record: RecordId, row: Any, is_kept: bool, *, inputs: int, depth: int
-) -> dict[str, Any]:
-    """A record of a call, or that state had kept for it; explained itself where there are to be `inputs`."""
+def _made_by(query: ArchivedQuery, record: RecordId, *, inputs: int, depth: int) -> dict[str, Any]:
+    """Where a record of a call, or one that state had kept for it, is from; explained itself where there are to be
+    `inputs`."""
     origin = channel_origin(record.channel)
-    one: dict[str, Any] = {"row": as_columns(row), **({"kept": True} if is_kept else {})}
     if query.instance(origin) is None:
-        return one | {"source": query.source(origin), "position": record.position}
+        return {"source": query.source(origin), "position": record.position}
     made = RowId.of(record)
-    one["id"] = str(made)
+    one: dict[str, Any] = {"id": str(made)}
     if inputs and depth > 1:
         one["made_by"] = explain(query, made, inputs=inputs, depth=depth - 1)
     return one
@@ -162,7 +174,11 @@ def made_by(query: ArchivedQuery, row: RowId) -> tuple[ArchivedInstance, Epoch, 
 
 
 class _Raised(str):
-    """Why a row is not made, in words of the user's function."""
+    """Why something cannot be had, in words of the user's function."""
+
+
+def _raised(error: ClonosError) -> _Raised:
+    return _Raised(f"{type(error).__name__}: {error}")
 
 
 def _repeat(instance: ArchivedInstance, epoch: Epoch, tracer: Tracer) -> tuple[str | None, dict[str, Any]]:
@@ -172,7 +188,7 @@ def _repeat(instance: ArchivedInstance, epoch: Epoch, tracer: Tracer) -> tuple[s
             if (lacking := instance.repeated_to_row(tracer.number, epoch, desk)) is not None:
                 return lacking.why, {}
         except ClonosError as error:
-            return _Raised(f"{type(error).__name__}: {error}"), {}
+            return _raised(error), {}
         return None, _shown(desk, tracer)
 
 
@@ -180,18 +196,12 @@ def _shown(desk: Desk, tracer: Tracer) -> dict[str, Any]:
     call = tracer.found
     if call is None:
         return {}
-    _, row = desk.shown(call.outputs)[tracer.number - call.first]
-    return row
+    return desk.shown(call.outputs)[tracer.number - call.first].columns
 
 
-def as_columns(row: Any) -> dict[str, Any]:
-    """A record as a function is given it."""
-    return dict(zip(row._fields, row, strict=True))
-
-
-def _call(call: TracedCall, tracer: Tracer) -> dict[str, Any]:
+def _call(call: TracedCall, tracer: Tracer, form: KeyForm) -> dict[str, Any]:
     step = tracer.step
-    said: dict[str, Any] = {"made_by_a": call.form, "keys": [list(key) for key in call.keys]}
+    said: dict[str, Any] = {"made_by_a": call.form, "keys": [form.shown(key) for key in call.keys]}
     if call.form == "record":
         said["rows_of_the_call"] = len(call.outputs)
     if call.timers:
@@ -204,11 +214,16 @@ def _call(call: TracedCall, tracer: Tracer) -> dict[str, Any]:
     if call.watermark is not None:
         said["watermark"] = moment(call.watermark)
     said["state"] = [
-        {"key": key_said(at), "before": call.before.get(at), "after": call.after.get(at)}
+        {"key": _state_key(form, key_said(at)), "before": call.before.get(at), "after": call.after.get(at)}
         for at in sorted(call.before.keys() | call.after.keys())
     ]
     said["asked"] = [_asked(one) for one in call.asked]
     return said
+
+
+def _state_key(form: KeyForm, key: Any) -> Any:
+    """Text, where it is no key of the operator's."""
+    return tuple(form.shown(key)) if isinstance(key, tuple) else key
 
 
 def _asked(one: Asked) -> dict[str, Any]:
@@ -220,28 +235,3 @@ def _asked(one: Asked) -> dict[str, Any]:
     if one.kind in ("clock", "timer"):
         return {**said, "at": moment(one.given)}
     return said if one.is_under_way else {**said, "given": one.given}
-
-
-def columns(row: dict[str, Any] | None) -> str:
-    """A row as text."""
-    return ", ".join(f"{name}={value!r}" for name, value in (row or {}).items())
-
-
-def as_json(value: Any) -> Any:
-    """As JSON has it: structs by the names of their fields, keys of dicts, and what JSON does not have, as text."""
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return {name: as_json(each) for name, each in zip(value._fields, value, strict=True)}
-    if isinstance(value, dict):
-        names = [key if isinstance(key, str) else repr(key) for key in value]
-        if len(set(names)) < len(names):  # as of 1 and "1"
-            names = list(map(repr, value))
-        return dict(zip(names, map(as_json, value.values()), strict=True))
-    if isinstance(value, list | tuple):
-        return [as_json(each) for each in value]
-    if value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and isfinite(value)):
-        return value
-    if isinstance(value, dt.date | dt.time):
-        return value.isoformat()
-    if isinstance(value, bytes | bytearray):
-        return value.hex()
-    return canonical(value) if isinstance(value, set | frozenset) else str(value)

@@ -135,7 +135,7 @@ def _call(
 ) -> RecordedCall:
     node, found = recorder.node, recorder.found
     assert found is not None and node.operator is not None and node.output is not None
-    schema = node.right.schema if node.right is not None and _is_right(node, given) else node.input
+    schema = node.schema_from(channel_origin(given.channel).node)
     asked = {(one.kind, one.what) for one in found.asked}
     timers: list[Timer] = [
         (is_set, timer[0], timer[2], event)

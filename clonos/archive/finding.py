@@ -2,75 +2,100 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
-from math import isnan
-from typing import Any
 
+from clonos.archive.condition import Condition, Wanted
 from clonos.archive.desk import Desk
-from clonos.archive.explain import as_json
+from clonos.archive.reading import ArchivedInstance
+from clonos.archive.repeating import repeated_throughout
+from clonos.archive.shown_row import ShownRow
 from clonos.archive.tracing import TracedCall, Watcher
 from clonos.errors import ConfigurationError
-from clonos.protocol.ids import Epoch, OutputNumber
-from clonos.protocol.side_output import OutputName
+from clonos.protocol.archive.episode import Episode, Lacking
+from clonos.protocol.ids import Epoch, OutputNumber, epoch_after
 from clonos_standby.cluster.spec import NodeSpec
 
 
 @dataclass(frozen=True, slots=True)
 class FoundRow:
+    """With its number among the rows of its instance."""
+
     number: OutputNumber
     epoch: Epoch
-    output: OutputName
-    row: dict[str, Any]
+    row: ShownRow
+
+
+@dataclass(frozen=True, slots=True)
+class NotSearched:
+    """Epochs of an instance that could not be looked at."""
+
+    instance: ArchivedInstance
+    epochs: Sequence[Epoch]
+    lacking: Lacking
+
+    def said(self, why: str) -> str:
+        """With a reason that may be shown."""
+        if not self.epochs:
+            return f"{self.instance}: {why}"
+        first, last = self.epochs[0], self.epochs[-1]
+        which = f"epoch {first} is" if first == last else f"epochs {first} to {last} are"
+        return f"{self.instance}: {which} not searched: {why}"
+
+
+class NoSuchRows(Exception):
+    """No row of the operator can have what is looked for: `error` says why."""
+
+    def __init__(self, error: ConfigurationError) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 class Finder(Watcher):
-    """Looks at every row. `wanted` says of columns which values they have to have, as text; `tells` is given what is
-    found."""
+    """Looks at every row from an epoch on. `tells` is given what is found."""
 
     keeps_state = False
-    is_on = True
 
-    def __init__(self, wanted: dict[str, str], tells: Callable[[FoundRow], None]) -> None:
+    def __init__(
+        self, conditions: Sequence[Condition], tells: Callable[[FoundRow], None], *, since: Epoch
+    ) -> None:
         super().__init__()
-        self._wanted = {column: _values(text) for column, text in wanted.items()}
+        self._conditions = conditions
+        self._wanted: list[tuple[Condition, Wanted]] = []
         self._tells = tells
+        self._since = since
+        self._node: NodeSpec | None = None
         self._epoch: Epoch
         self._desk: Desk
 
     def begins(self, desk: Desk, epoch: Epoch, node: NodeSpec) -> None:
-        """An epoch is about to be repeated. Raises ConfigurationError where the operator has no such column."""
+        """An epoch is about to be repeated. Raises NoSuchRows, unless the program of an earlier one had such rows."""
         self._desk, self._epoch = desk, epoch
-        known = {name for schema in node.outputs.values() for name in schema.names}
-        if unknown := self._wanted.keys() - known:
-            raise ConfigurationError(
-                f"operator {node.name!r} has no column {', '.join(sorted(unknown))}",
-                hint=f"It has {', '.join(sorted(known))}",
-            )
+        self.is_on = epoch >= self._since
+        if not self.is_on or node is self._node:
+            return
+        try:
+            wanted = [(each, each.wanted_of(node)) for each in self._conditions]
+        except ConfigurationError as error:
+            if self._node is None:
+                raise NoSuchRows(error) from None
+            wanted = [(each, {}) for each in self._conditions]
+        self._node, self._wanted = node, wanted
 
     def ended(self, call: TracedCall) -> None:
-        for at, (output, columns) in enumerate(self._desk.shown(call.outputs)):
-            if all(_is_one_of(columns.get(name), values) for name, values in self._wanted.items()):
-                self._tells(FoundRow(OutputNumber(call.first + at), self._epoch, output, columns))
+        for at, row in enumerate(self._desk.shown(call.outputs)):
+            if all(condition.is_met_by(row, wanted) for condition, wanted in self._wanted):
+                self._tells(FoundRow(OutputNumber(call.first + at), self._epoch, row))
 
 
-def _values(text: str) -> tuple[Any, ...]:
-    """What a text may stand for: itself, and what it is as JSON."""
-    try:
-        return text, json.loads(text)
-    except ValueError:
-        return (text,)
-
-
-def _is_one_of(value: Any, wanted: tuple[Any, ...]) -> bool:
-    text, *values = wanted
-    if isinstance(value, bool):
-        return any(value is each for each in values)
-    if isinstance(value, float) and isnan(value):
-        return str(text).casefold() == "nan"
-    if isinstance(value, Decimal):
-        return bool(values) and isinstance(values[0], int | float) and value == Decimal(text)
-    shown = as_json(value)
-    return bool(value in wanted or text in (str(value), shown) or shown in values)
+def search(instance: ArchivedInstance, since: Epoch, upto: Epoch, finder: Finder) -> Iterator[NotSearched]:
+    """Every epoch that can be repeated, from one up to another: what could not be searched. Raises NoSuchRows."""
+    first: Epoch = since
+    for found, _ in repeated_throughout(instance, upto, finder, since=since, begins=finder.begins):
+        if isinstance(found, Episode):
+            first = max(first, epoch_after(found.epoch))
+            continue
+        behind = instance.first_behind(first, upto)
+        epochs = [each for each in instance.epochs if first <= each <= upto]
+        yield NotSearched(instance, sorted(each for each in epochs if behind is None or each < behind), found)
+        first = first if behind is None else behind

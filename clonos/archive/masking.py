@@ -4,11 +4,12 @@ upper or lower case, as Spark has them."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from clonos.archive.reading import ArchivedQuery
 from clonos.errors import ConfigurationError
+from clonos.protocol.topology import Column
 
 MASKED: Final = "***"
 """In the place of such a value."""
@@ -44,6 +45,11 @@ class Mask:
 
     def hides(self, name: str) -> bool:
         return name.casefold() in self._names
+
+    def hides_of(self, query: ArchivedQuery, name: str) -> bool:
+        """Whether any value of the columns of this name, or a field inside it, is hidden."""
+        inside = (each for column in _columns(query) if column.name == name for each in _fields(column))
+        return self.hides(name) or any(map(self.hides, inside))
 
     def row(self, row: dict[str, Any]) -> dict[str, Any]:
         """A row without these values."""
@@ -85,9 +91,15 @@ WITHOUT_TEXT: Final = (
 
 
 def _names(query: ArchivedQuery) -> set[str]:
-    found: set[str] = set()
+    return {name for column in _columns(query) for name in (column.name, *_fields(column))}
+
+
+def _columns(query: ArchivedQuery) -> Iterator[Column]:
     for node in query.program.nodes:
-        for columns in (node.columns or (), *node.side_outputs.values()):
-            for column in columns:
-                found |= {column.name, *(name.strip("`") for name in _FIELD.findall(column.type))}
-    return found
+        derived = (each.columns for each in node.derived.values())
+        for columns in (node.columns or (), *node.side_outputs.values(), *derived):
+            yield from columns
+
+
+def _fields(column: Column) -> list[str]:
+    return [name.strip("`") for name in _FIELD.findall(column.type)]

@@ -359,13 +359,14 @@ class ArchivedInstance:
 
     def version(self, epoch: Epoch) -> str:
         """Of the function, in an epoch that has been repeated."""
-        return self._program_of(epoch).versions.at(epoch)
+        return self.program_of(epoch).versions.at(epoch)
 
     def operator_form(self, epoch: Epoch) -> str:
         """Which of the API's methods made the operator, in an epoch that has been repeated."""
-        return self._program_of(epoch).programs().form
+        return self.program_of(epoch).programs().form
 
-    def _program_of(self, epoch: Epoch) -> NodeSpec:
+    def program_of(self, epoch: Epoch) -> NodeSpec:
+        """Of an epoch that has been repeated."""
         episode = self.episode(epoch)
         assert isinstance(episode, Episode)
         node = self.program(episode.program)
@@ -495,6 +496,11 @@ class ArchivedQuery:
         """Whether functions' own clocks and random generators were recorded in any epoch."""
         programs = (each.program for each in self.checkpoint.history().bindings)
         return any((each.settings or {}).get(INTERCEPT) == "true" for each in programs)
+
+    @property
+    def zone(self) -> str:
+        """In which functions know times."""
+        return self.program.zone or "UTC"
 
     def node(self, operator: str) -> NodeId:
         """By its name. Raises ConfigurationError where there is no such operator."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 from clonos.archive.desk import Desk
 from clonos.archive.reading import ArchivedInstance, desk_for
@@ -10,30 +11,48 @@ from clonos.archive.tracing import Watcher
 from clonos.errors import ClonosError
 from clonos.protocol.archive.episode import Episode, Lacking
 from clonos.protocol.ids import Epoch, epoch_after
+from clonos_standby.cluster.spec import NodeSpec
+
+Begins = Callable[[Desk, Epoch, NodeSpec], None]
+"""Is told of each epoch before it is repeated."""
+
+
+def _begins(desk: Desk, epoch: Epoch, node: NodeSpec) -> None:
+    """Not wanted to be told."""
 
 
 def repeated_to(
-    instance: ArchivedInstance, upto: Epoch, desk: Desk, *, since: Epoch | None = None
+    instance: ArchivedInstance,
+    upto: Epoch,
+    desk: Desk,
+    *,
+    since: Epoch | None = None,
+    begins: Begins = _begins,
 ) -> Iterator[tuple[Episode | Lacking, Desk]]:
     """As `ArchivedInstance.repeated`, but what it raises is why an epoch cannot be repeated."""
     try:
-        for found in instance.repeated(upto, desk, since=since):
+        for found in instance.repeated(upto, desk, since=since, begins=partial(begins, desk)):
             yield found, desk
     except ClonosError as error:
-        yield Lacking(f"{type(error).__name__}: {error}"), desk
+        yield Lacking(f"{type(error).__name__}: {error}", has_raised=True), desk
 
 
 def repeated_throughout(
-    instance: ArchivedInstance, upto: Epoch, watcher: Watcher | None = None
+    instance: ArchivedInstance,
+    upto: Epoch,
+    watcher: Watcher | None = None,
+    *,
+    since: Epoch | None = None,
+    begins: Begins = _begins,
 ) -> Iterator[tuple[Episode | Lacking, Desk]]:
-    """Epoch by epoch up to one, each at the desk where it has just been repeated; or why it could not be. Behind that
-    it goes on with the next state, at another desk."""
-    since: Epoch | None = min(instance.epochs)
+    """Epoch by epoch, `since` one if that is said, up to one, each at the desk where it has just been repeated; or why
+    it could not be. Behind that it goes on with the next state, at another desk."""
+    since = min(instance.epochs) if since is None else since
     while since is not None:
         reached: Epoch | None = None
         found: Episode | Lacking | None = None
         with desk_for(instance, watcher) as desk:
-            for found, _ in repeated_to(instance, upto, desk, since=since):
+            for found, _ in repeated_to(instance, upto, desk, since=since, begins=begins):
                 if isinstance(found, Episode):
                     reached = found.epoch
                 yield found, desk

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from clonos.archive.explain import RowId, as_json
+from clonos.archive.explain import RowId
 from clonos.archive.given_key import KeyForm
 from clonos.archive.reading import ArchivedQuery, epoch_at
+from clonos.archive.shown_value import as_json
 from clonos.archive.spark_tasks import Span, archived_query, asked_of
 from clonos.archive.states import KeyState, row_named, states_around, states_of
+from clonos.operators.rows import zone_of
 from clonos.protocol.ids import Epoch
 
 if TYPE_CHECKING:
@@ -73,9 +75,10 @@ def _states_around(query: ArchivedQuery, span: Span, row: RowId, before: bool) -
 def _lines(query: ArchivedQuery, span: Span, states: Iterable[KeyState]) -> Iterator[pa.RecordBatch]:
     head = {"operator": span.instance.operator, "instance": span.instance.origin.instance, "epoch": span.upto}
     form = KeyForm.of(query, span.instance.operator)
+    zone = zone_of(form.zone)
     rows: list[dict[str, Any]] = []
     for key, state in states:
-        key_text, state_text = json.dumps(form.shown(key)), json.dumps(as_json(state))
+        key_text, state_text = json.dumps(form.shown(key)), json.dumps(as_json(state, zone))
         rows.append({**head, "key": key_text, "state": state_text})
         if len(rows) == _AT_ONCE:
             yield pa.RecordBatch.from_pylist(rows, schema=_SCHEMA)

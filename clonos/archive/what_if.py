@@ -16,20 +16,21 @@ import shutil
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, redirect_stdout
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from clonos.archive.desk import Desk
 from clonos.archive.recorded_answers import Calls, RecordedAnswers, reading_of
-from clonos.archive.tracing import Asked, Row, TracedCall, TracedRandom, Watcher
+from clonos.archive.shown_row import ShownRow
+from clonos.archive.shown_value import record_shown
+from clonos.archive.tracing import Asked, InputRecord, Row, TracedCall, TracedRandom, Watcher
 from clonos.errors import ClonosError, ConfigurationError, QueryDefinitionError
 from clonos.operators.function_code import has_function
 from clonos.operators.intercept.operator import InterceptedOperator
 from clonos.protocol.event_time import fire, later
-from clonos.protocol.ids import NO_EPOCH, Epoch
+from clonos.protocol.ids import NO_EPOCH, Epoch, channel_origin
 from clonos.protocol.recovery.causal.determinant import Kind, Step
-from clonos.protocol.side_output import OutputName
 from clonos.storage.keyed_state import KeyedState
 from clonos.storage.timers import EVENT_TIME, PROCESSING_TIME, TimerQueue
 from clonos_standby.cluster.spec import NodeSpec
@@ -45,13 +46,12 @@ _A_TIMER: Final = Asked("fired", "a timer")
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Of one record, or of the timers behind a step, for which `record` is None. Rows as readers get them, with the
-    output that each is of."""
+    """Of one record, or of the timers behind a step, for which `record` is None."""
 
     epoch: Epoch
-    record: Row | None
-    then: list[tuple[OutputName, dict[str, Any]]]
-    now: list[tuple[OutputName, dict[str, Any]]]
+    record: dict[str, Any] | None
+    then: list[ShownRow]
+    now: list[ShownRow]
     unknown: str = ""  # why it is not known what would have been said
     effects: tuple[str, ...] = ()  # that would have been others, as lines
 
@@ -99,6 +99,7 @@ class WhatIf(Watcher):
         self._epoch = NO_EPOCH
         self._other: _Other | None = None
         self._desk: Desk
+        self._node: NodeSpec
         self._operator: Any = None  # that says what was said
         self._step: Step | None = None
         self._drawn: Any = None
@@ -115,7 +116,7 @@ class WhatIf(Watcher):
             )
         self._step_ended()
         self._step = None
-        self._desk, self._epoch = desk, epoch
+        self._desk, self._epoch, self._node = desk, epoch, node
         if self._other is None and epoch >= self._since:
             operator = _with(self._fn, self._on_timer, node)
             state = desk.fork(self._folder)
@@ -160,7 +161,7 @@ class WhatIf(Watcher):
         self.compared.records += 1
         other.answers(call.asked, self._drawn, call.watermark)
         given = copy.deepcopy(record.row)  # it may be changed
-        if not self._compare(record.row, call.outputs, lambda: other.record(key, given)):
+        if not self._compare(record, call.outputs, lambda: other.record(key, given)):
             other.goes_on_as(self._operator, key, call.asked)
 
     def _step_ended(self) -> None:
@@ -177,7 +178,7 @@ class WhatIf(Watcher):
         with redirect_stdout(sys.stderr):
             self._compare(None, then, lambda: other.fire(upto, services.watermark))
 
-    def _compare(self, record: Row | None, then: list[Row], run: Callable[[], list[Row]]) -> bool:
+    def _compare(self, record: InputRecord | None, then: list[Row], run: Callable[[], list[Row]]) -> bool:
         """Whether it is known what the other one says."""
         now: list[Row] = []
         unknown = ""
@@ -193,26 +194,29 @@ class WhatIf(Watcher):
         self.compared.rows_then += len(then)
         self.compared.rows_now += len(now)
         are_alike = not unknown and not effects and self._columns
-        if is_same or (are_alike and self._shown(then) == self._shown(now)):
-            return True
+        if is_same or (are_alike and repr(self._shown(then)) == repr(self._shown(now))):
+            return True  # to the bit: NaN is NaN
         if unknown:
             self.compared.unknown += 1
         else:
             self.compared.differ += 1
         if len(self.compared.examples) < self._examples:
+            given = None if record is None else self._given(record)
             shown = self._shown(then), self._shown(now)
-            self.compared.examples.append(Difference(self._epoch, record, *shown, unknown, tuple(effects)))
+            self.compared.examples.append(Difference(self._epoch, given, *shown, unknown, tuple(effects)))
         return not unknown
 
-    def _shown(self, rows: list[Row]) -> list[tuple[OutputName, dict[str, Any]]]:
+    def _given(self, record: InputRecord) -> dict[str, Any]:
+        return record_shown(self._node, channel_origin(record.channel).node, record.row)
+
+    def _shown(self, rows: list[Row]) -> list[ShownRow]:
         """With the columns that are compared."""
-        return [
-            (
-                output,
-                {name: value for name, value in row.items() if not self._columns or name in self._columns},
-            )
-            for output, row in self._desk.shown(rows)
-        ]
+        shown = self._desk.shown(rows)
+        return [replace(each, columns=self._wanted(each.columns)) for each in shown]
+
+    def _wanted(self, columns: dict[str, Any]) -> dict[str, Any]:
+        kept = self._columns or columns.keys()
+        return {name: value for name, value in columns.items() if name in kept}
 
 
 def _with(fn: Callable[..., Any], on_timer: Callable[..., Any] | None, node: NodeSpec) -> Any:

@@ -63,6 +63,13 @@ class _Make:
         return WithDerivedOutputs(self.make(), self.derived)
 
 
+def known_as(make: Callable[[], Any] | None, output: OutputName) -> tuple[OutputName, str]:
+    """An output of what makes an operator as users know it: one that the operator gives itself, and the steps behind
+    that which make it another one."""
+    derived = make.derived.derived.get(output) if isinstance(make, _Make) else None
+    return (output, "") if derived is None else (derived.source, "; ".join(derived.derivation.said))
+
+
 class WithDerivedOutputs:
     """An operator that gives derived outputs, too; in everything else it is the operator that it is around."""
 

@@ -19,7 +19,7 @@ from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from decimal import Decimal
 from functools import lru_cache
 from itertools import repeat
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import pyarrow as pa
@@ -587,8 +587,27 @@ def spark_name(kind: pa.DataType) -> str:
         return "timestamp"
     if pa.types.is_timestamp(kind):
         return "timestamp_ntz"
-    names = {"int8": "byte", "int16": "short", "int32": "int", "int64": "long", "date32[day]": "date"}
-    return names.get(str(kind), str(kind))
+    if pa.types.is_decimal(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    if pa.types.is_list(kind):
+        return f"array<{spark_name(kind.value_type)}>"
+    if pa.types.is_map(kind):
+        return f"map<{spark_name(kind.key_type)},{spark_name(kind.item_type)}>"
+    if pa.types.is_struct(kind):
+        return f"struct<{','.join(f'{field.name}:{spark_name(field.type)}' for field in kind)}>"
+    return _SPARK_NAMES.get(str(kind), str(kind))
+
+
+_SPARK_NAMES: Final = {
+    "bool": "boolean",
+    "int8": "byte",
+    "int16": "short",
+    "int32": "int",
+    "int64": "long",
+    "date32[day]": "date",
+    "duration[us]": "interval day to second",
+    "null": "void",
+}
 
 
 def _show(value: Any) -> str:

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from clonos.archive.drawing import draw
-from clonos.archive.explain import RowId, as_json, columns, explain
+from clonos.archive.explain import RowId, explain
 from clonos.archive.masking import Mask
 from clonos.archive.reading import ArchivedQuery
+from clonos.archive.shown_value import as_json, columns
+from clonos.operators.rows import zone_of
 from clonos.protocol.archive.episode import Share
 from clonos.values.readable import span
 
@@ -52,7 +54,10 @@ def run(arguments: argparse.Namespace) -> int:
         mask.hide(said)
     if arguments.draw is not None:
         Path(arguments.draw).write_text(draw(said), "utf-8")
-    print(json.dumps(as_json(said), indent=1) if arguments.json else "\n".join(lines(said)))
+    if arguments.json:
+        print(json.dumps(as_json(said, zone_of(query.zone)), indent=1))
+    else:
+        print("\n".join(lines(said)))
     return 1 if _lacks(said) else 0
 
 

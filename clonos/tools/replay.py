@@ -17,16 +17,18 @@ from typing import Any
 
 from clonos.archive.attached_editor import AttachAddress, EditorDebugger
 from clonos.archive.debugging import Debugger, Stop, StoppedThere, under_pdb
-from clonos.archive.explain import RowId, as_columns, as_json, columns, made_by
+from clonos.archive.explain import RowId, made_by
 from clonos.archive.reading import ArchivedInstance, ArchivedQuery, desk_for, epochs_between
 from clonos.archive.recorded_answers import Calls
+from clonos.archive.shown_row import ShownRow
+from clonos.archive.shown_value import as_json, columns
 from clonos.archive.tracing import TracedCall
 from clonos.archive.what_if import Compared, Difference, WhatIf
 from clonos.errors import ConfigurationError, StateError
 from clonos.operators.named_object import named_object
+from clonos.operators.rows import zone_of
 from clonos.protocol.archive.episode import Lacking
 from clonos.protocol.ids import Epoch
-from clonos.protocol.side_output import OutputName
 
 _UNDER = "clonos_other_function"
 """The name of a file's module: the job's own may have the name that the file has."""
@@ -154,7 +156,11 @@ def _compare(query: ArchivedQuery, arguments: argparse.Namespace) -> int:
         _add(total, found, arguments.examples)
     if not total.records:
         raise StateError("nothing was compared: no record of these epochs is in the archive")
-    print(json.dumps(as_json(_document(total)), indent=1) if arguments.json else "\n".join(_lines(total)))
+    print(
+        json.dumps(as_json(_document(total), zone_of(query.zone)), indent=1)
+        if arguments.json
+        else "\n".join(_lines(total))
+    )
     return 1 if total.differ or total.unknown else 0
 
 
@@ -226,9 +232,9 @@ def _document(total: Compared) -> dict[str, Any]:
         "examples": [
             {
                 "epoch": one.epoch,
-                "record": None if one.record is None else as_columns(one.record),
-                "then": [_row(*each) for each in one.then],
-                "now": [_row(*each) for each in one.now],
+                "record": one.record,
+                "then": [_row(each) for each in one.then],
+                "now": [_row(each) for each in one.now],
                 **({"effects": list(one.effects)} if one.effects else {}),
                 **({"unknown": one.unknown} if one.unknown else {}),
             }
@@ -237,9 +243,10 @@ def _document(total: Compared) -> dict[str, Any]:
     }
 
 
-def _row(output: OutputName, row: dict[str, Any]) -> dict[str, Any]:
-    """With the side output that it is of."""
-    return {"side output": output, **row} if output else row
+def _row(row: ShownRow) -> dict[str, Any]:
+    """With the output that it is of, where that is not the main one."""
+    place = {"side output": row.side_output, "through": row.through}
+    return {**{name: said for name, said in place.items() if said}, **row.columns}
 
 
 def _lines(total: Compared) -> Iterator[str]:
@@ -253,12 +260,9 @@ def _lines(total: Compared) -> Iterator[str]:
 
 
 def _difference(one: Difference) -> Iterator[str]:
-    of = (
-        "timers" if one.record is None else ", ".join(f"{k}={v!r}" for k, v in as_columns(one.record).items())
-    )
-    yield f"epoch {one.epoch}: {of}"
+    yield f"epoch {one.epoch}: {'timers' if one.record is None else columns(one.record)}"
     for sign, rows in (("-", one.then), ("+", one.now)):
-        yield from (f"  {sign} {columns(_row(*row))}" for row in rows)
+        yield from (f"  {sign} {columns(_row(row))}" for row in rows)
     yield from (f"  {line}" for line in one.effects)
     if one.unknown:
         yield f"  ? {one.unknown}"

@@ -8,10 +8,11 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from clonos.archive.explain import as_json
 from clonos.archive.given_key import HELP as KEY, Key, KeyForm
 from clonos.archive.reading import ArchivedInstance, ArchivedQuery, epoch_at
+from clonos.archive.shown_value import as_json
 from clonos.archive.states import KeyState, row_named, states_around, states_of
+from clonos.operators.rows import zone_of
 from clonos.values.grouping_keys import key_of
 
 
@@ -69,11 +70,11 @@ def _at_ends(instances: list[ArchivedInstance], at: str) -> Iterator[KeyState]:
 def _is_of(key: Key, wanted: tuple[Key, list[Any]], form: KeyForm) -> bool:
     """Whether it is this key, or, with a name behind it, what is kept under that."""
     of, name = wanted
-    behind = key[len(of) :]
-    return key_of(key[: len(of)]) == of and form.shown(behind)[: len(name)] == name
+    end = len(of)
+    return key_of(key[:end]) == of and form.shown(key)[end : end + len(name)] == name
 
 
 def _line(form: KeyForm, key: Key, value: Any, *, in_json: bool) -> str:
     if in_json:
-        return json.dumps({"key": form.shown(key), "state": as_json(value)})
+        return json.dumps({"key": form.shown(key), "state": as_json(value, zone_of(form.zone))})
     return f"{form.text(key)}: {value!r}"

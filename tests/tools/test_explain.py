@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from clonos.archive import explain
 from clonos.archive.drawing import draw
-from clonos.archive.explain import RowId, as_json
-from clonos.archive.masking import Mask
-from clonos.errors import ConfigurationError
+from clonos.archive.explain import RowId
+from clonos.archive.masking import WITHOUT_TEXT, Mask
+from clonos.archive.shown_value import as_json
+from clonos.errors import ClonosError, ConfigurationError, StateError, UserFunctionError
 from clonos.protocol.ids import Origin
 from clonos.tools.explain import _lacks, lines
 
@@ -110,6 +112,33 @@ def test_what_is_masked_is_nowhere() -> None:
     text = "\n".join(lines(said)) + draw(said)
     assert "4711" not in text and "spent=***" not in text and "spent=12.5" in text
     assert "n=1" in text and "2026-11-29" not in text
+
+
+@pytest.mark.parametrize(
+    ("error", "shown"),
+    [
+        (UserFunctionError("no card 4711"), WITHOUT_TEXT),
+        (StateError("epoch 1 is gone"), "what the row 3-1-17 is made of cannot be had: epoch 1 is gone"),
+    ],
+)
+def test_an_error_where_kept_records_are_looked_for_is_masked_if_it_may_have_values(
+    error: ClonosError, shown: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Raises:
+        def __init__(self, query: Any, keeps_rows: bool) -> None:
+            pass
+
+        def of_rows(self, origin: Any, rows: Any) -> Any:
+            raise error
+
+    monkeypatch.setattr(explain, "ArchivedDerivations", Raises)
+    query: Any = None
+    why = explain._derivation(query, RowId.parse("3-1-17", QUERY))
+    assert isinstance(why, str) and error.message in why
+    said = {**copy.deepcopy(SAID), **explain._lacking(why)}
+    Mask({"card"}).hide(said)
+    assert said["lacking"] == shown and f"  CANNOT BE HAD: {shown}" in lines(said) and _lacks(said)
+    assert "4711" not in draw(said)
 
 
 def test_the_picture_has_every_box_and_is_well_formed() -> None:

@@ -54,7 +54,7 @@ def form(*types: str, zone: str = ZONE) -> KeyForm:
     columns = []
     for at, said in enumerate(types):
         kind = arrow_schema(said).field(0).type
-        columns.append(KeyColumn(f"k{at}", said, kind, key_kind(kind)))
+        columns.append(KeyColumn(f"k{at}", kind))
     return KeyForm("count", tuple(columns), zone)
 
 

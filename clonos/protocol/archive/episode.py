@@ -89,13 +89,15 @@ class Episode:
 
 @dataclass(frozen=True, slots=True)
 class Lacking:
-    """Why there is no episode. `is_open`: the epoch has not ended, as far as the archive has it."""
+    """Why there is no episode. `is_open`: the epoch has not ended, as far as the archive has it. `has_raised`: an error
+    was raised when it was repeated, whose text `why` has."""
 
     why: str
     is_open: bool = False
     is_before: bool = False  # the archive was not there yet
     is_erased: bool = False  # on purpose (`erasure`)
     epoch: Epoch | None = None  # which, where more than one was asked for
+    has_raised: bool = False
 
 
 def put_together(segments: Sequence[ArchiveSegment]) -> Episode | Lacking:

@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from clonos.archive.desk import Desk
-from clonos.archive.explain import RowId, as_json, columns
-from clonos.archive.finding import Finder, FoundRow
-from clonos.archive.masking import Mask
-from clonos.archive.reading import ArchivedInstance, ArchivedQuery, desk_for, epochs_between
+from clonos.archive.reading import ArchivedInstance, ArchivedQuery, desk_for
 from clonos.archive.repeating import repeated_throughout, repeated_to
-from clonos.errors import ConfigurationError
 from clonos.protocol.archive.episode import Episode, Lacking
 from clonos.protocol.ids import Epoch, epoch_after
-from clonos.tools.archive import forget as forget_command
+from clonos.tools.archive import find as find_command, forget as forget_command
 from clonos.tools.status.text import table
 from clonos.values.readable import moment
 
@@ -42,34 +36,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         each.add_argument("checkpoint", help="the query's checkpointLocation")
         each.add_argument("--operator", help="of this one alone", required=each is find)
         each.add_argument("--json", action="store_true", help="one JSON object")
-    find.add_argument(
-        "where",
-        nargs="+",
-        metavar="COLUMN=VALUE",
-        help="text as it stands, other values as JSON writes them; `all` is every row",
-    )
-    find.add_argument("--limit", type=_at_least_one, metavar="N", help="no more than so many rows")
-    find.add_argument(
-        "--mask",
-        default="",
-        metavar="COLUMNS",
-        help="with commas: their values are not shown, nor looked for",
-    )
-    for name, to, help in (
-        ("from", "since", "from there on; all there is unless said"),
-        ("to", "upto", "up to there"),
-    ):
-        find.add_argument(f"--{name}", dest=to, metavar="EPOCH|TIME", help=help)
+    find_command.add_arguments(find)
     verify.add_argument("--instance", type=int, help="this one alone")
     verify.add_argument(
         "--epoch", type=_epoch, help="this one, and what has to be repeated before it; all unless said"
     )
-
-
-def _at_least_one(text: str) -> int:
-    if (found := int(text)) < 1:
-        raise argparse.ArgumentTypeError(f"{text} is less than 1")
-    return found
 
 
 def _epoch(text: str) -> Epoch:
@@ -90,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     query.load_programs()
     if arguments.what == "find":
-        return _find(query, instances, arguments)
+        return find_command.run(query, instances, arguments)
     chosen = [each for each in instances if arguments.instance in (None, each.origin.instance)]
     results = []
     for each in chosen:
@@ -207,63 +178,6 @@ def _not_repeated(lacking: Lacking) -> dict[str, Any]:
         **({"before": True} if lacking.is_before else {}),
         **({"erased": True} if lacking.is_erased else {}),
     }
-
-
-class _Enough(Exception):
-    """So many rows as are wanted are found."""
-
-
-def _find(query: ArchivedQuery, instances: list[ArchivedInstance], arguments: argparse.Namespace) -> int:
-    """1 where nothing is found, or something could not be looked at."""
-    wanted = {} if arguments.where == ["all"] else dict(map(_condition, arguments.where))
-    mask = Mask.parse(arguments.mask)
-    mask.check(query)
-    if hidden := [name for name in wanted if mask.hides(name)]:
-        raise ConfigurationError(f"values of {', '.join(hidden)} are not shown, nor looked for")
-    found: list[dict[str, Any]] = []
-    lacking: list[str] = []
-    out = sys.stdout  # while a function is repeated, that is another one
-    for instance in instances:
-
-        def tells(one: FoundRow, instance: ArchivedInstance = instance) -> None:
-            said: dict[str, Any] = {
-                "id": str(RowId(instance.origin, one.number)),
-                "epoch": one.epoch,
-                **({"output": one.output} if one.output else {}),
-                "row": mask.row(one.row),
-            }
-            found.append(said)
-            if not arguments.json:
-                output = f"  {one.output}" if one.output else ""
-                print(
-                    f"{said['id']}  epoch {one.epoch}{output}  {columns(said['row'])}", file=out, flush=True
-                )
-            if len(found) == arguments.limit:
-                raise _Enough
-
-        between = epochs_between(instance, arguments.since, arguments.upto) if instance.segments else None
-        if between is None:
-            continue
-        since, upto = between
-        finder = Finder(wanted, tells)
-        try:
-            with desk_for(instance, finder) as desk:
-                for each in instance.repeated(upto, desk, since=since, begins=partial(finder.begins, desk)):
-                    if isinstance(each, Lacking):
-                        lacking.append(f"{instance}: {each.why}")
-                        print(lacking[-1], file=sys.stderr)
-        except _Enough:
-            break
-    if arguments.json:
-        print(json.dumps(as_json({"rows": found, "lacking": lacking}), indent=1))
-    return 0 if found and not lacking else 1
-
-
-def _condition(text: str) -> tuple[str, str]:
-    column, equals, value = text.partition("=")
-    if not equals:
-        raise ConfigurationError(f"{text!r} is no condition", hint="Say column=value")
-    return column.strip(), value.strip()
 
 
 def _line(result: dict[str, Any]) -> str:

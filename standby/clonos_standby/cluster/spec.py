@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from clonos.errors import ConfigurationError, ProtocolError
 from clonos.protocol.engine.channel_watermarks import EventInput
-from clonos.protocol.ids import NO_OUTPUT, OutputNumber
+from clonos.protocol.ids import NO_OUTPUT, NodeId, OutputNumber
 from clonos.protocol.recovery.causal.delta_journal import FULL
 from clonos.protocol.recovery.choice import PolicyChoice
 from clonos.protocol.recovery.recovery_kind import RecoveryKind
@@ -98,6 +98,10 @@ class NodeSpec:
     @property
     def recovery(self) -> RecoveryKind:
         return self.policy.kind
+
+    def schema_from(self, upstream: NodeId) -> pa.Schema:
+        """Of what another node sends it."""
+        return self.right.schema if self.right is not None and upstream in self.right.upstream else self.input
 
     @property
     def versions(self) -> Schedule:

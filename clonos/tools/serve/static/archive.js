@@ -77,14 +77,15 @@ function showRows(said) {
     told(lacking.length ? "No row of what could be looked at had these values." : "No row had these values.");
     return find("found").append(...lacking);
   }
-  const outputs = said.rows.some((one) => one.output) ? ["output"] : [];
+  const output = (one) => [one.output, one.through && `through ${one.through}`].filter(Boolean).join(", ");
+  const outputs = said.rows.some(output) ? ["output"] : [];
   const names = [...new Set(said.rows.flatMap((one) => Object.keys(one.row)))];
   const head = element("tr", {}, ...["row", "epoch", ...outputs, ...names].map((name) => element("th", {}, name)));
   const rows = said.rows.map((one) => {
     const button = element("button", { type: "button", title: "why?" }, one.id);
     button.addEventListener("click", () => explain(one.id));
     return element("tr", {}, element("td", {}, button), element("td", {}, one.epoch),
-      ...outputs.map(() => element("td", {}, one.output ?? "")), ...names.map((name) => element("td", {}, one.row[name] ?? "")));
+      ...outputs.map(() => element("td", {}, output(one))), ...names.map((name) => element("td", {}, one.row[name] ?? "")));
   });
   const more = said.rows.length === said.limit ? ` The first ${count(said.limit)} are shown.` : "";
   const rowsFound = said.rows.length === 1 ? "1 row" : `${count(said.rows.length)} rows`;
