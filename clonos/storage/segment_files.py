@@ -1,12 +1,14 @@
 """The segments of an instance in an archive's folder: each in a file of its own, until many go into one
 (`protocol.archive.compaction`).
 
-A file with several appears before those of its segments go, so that a segment may be in both: its own file counts.
+A file with several appears before those of its segments go, so that a segment may be in both: its own file counts. A
+process that was killed in between leaves it so; what puts segments together next removes their own files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Final
@@ -49,12 +51,13 @@ class SegmentFiles:
         self._compacted = {name: sizes[str(name)] for name in filter(None, map(CompactedName.parse, sizes))}
 
     def stored(self) -> list[StoredSegments]:
-        """Its files, of which none is opened."""
-        self._list()
+        """Its files. One of a segment that is in another file, too, does not count: it goes (`drop_leftovers`)."""
+        self._look_for_leftovers()
         return [
             *(
                 StoredSegments(each.epoch, each.epoch, each.written_at, size)
                 for each, size in self._single.items()
+                if each not in self._where
             ),
             *(
                 StoredSegments(each.first, each.last, each.written_at, size)
@@ -72,7 +75,11 @@ class SegmentFiles:
     def _look(self) -> None:
         """List what there is, and read the indexes of files that are new."""
         self._list()
-        new = [name for name in self._compacted if name not in self._indexes]
+        self._look_into(self._compacted)
+
+    def _look_into(self, names: Iterable[CompactedName]) -> None:
+        """Read the indexes of these that are new; those that are known of others stay known while they are there."""
+        new = [name for name in names if name not in self._indexes]
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             read = dict(zip(new, pool.map(self._index, new), strict=True))
         known = {name: index for name, index in self._indexes.items() if name in self._compacted}
@@ -189,7 +196,7 @@ class SegmentFiles:
 
     def compact(self, upto: Epoch, fence: Fence) -> None:
         """Put segments of epochs up to that, which are over, together, where there are many."""
-        self._list()
+        self.drop_leftovers()
         for names in to_compact(self._single, [each.epochs for each in self._compacted], upto):
             parts = list(self._readable(names))
             if parts:
@@ -198,11 +205,40 @@ class SegmentFiles:
             for each, _ in parts:
                 self._folder.delete(self._path(each))
 
+    def drop_leftovers(self) -> None:
+        """Remove the own files of segments that are in a file with others, too, as they are there: a writer was killed
+        before it did. What differs stays, as where an epoch was erased and the erasure was cut short."""
+        self._look_for_leftovers()
+        for name in sorted(name for name in self._single if name in self._where):
+            if self._is_in_another(name):
+                self._folder.delete(self._path(name))
+                del self._single[name]
+
+    def _look_for_leftovers(self) -> None:
+        """List what there is, and read the indexes of files that may have what is in others, too."""
+        self._list()
+        singles = sorted(self._single)
+        self._look_into([name for name in self._compacted if _any_within(singles, name)])
+
+    def _is_in_another(self, name: SegmentName) -> bool:
+        with suppress(FileNotFoundError, LogCorrupt):
+            raw = self._folder.read(self._path(name))
+            return any(
+                self._indexes[place][name].of(self._content(place)) == raw for place in self._where[name]
+            )
+        return False
+
     def _readable(self, names: Iterable[SegmentName]) -> Iterator[tuple[SegmentName, bytes]]:
         """Of their own files; those that are damaged, or encrypted with another key, stay as they are."""
         for name in names:
             with suppress(FileNotFoundError, LogCorrupt):
                 yield name, self._folder.read(self._path(name))
+
+
+def _any_within(singles: Sequence[SegmentName], several: CompactedName) -> bool:
+    """Whether any of these, which are in order, is of an epoch that a file with several may have."""
+    at = bisect_left(singles, several.first, key=lambda name: name.epoch)
+    return at < len(singles) and singles[at].epoch <= several.last
 
 
 def _name_of(segment: ArchiveSegment) -> SegmentName:
