@@ -148,12 +148,14 @@ class SegmentFiles:
         return len(raw)
 
     def drop_upto(self, epoch: Epoch) -> None:
-        """All files that have nothing behind it."""
+        """All files that have nothing behind it, the oldest first: what is left is behind what is gone, whenever the
+        process ends."""
         self._list()
-        for single in [name for name in self._single if name.epoch <= epoch]:
-            self._folder.delete(self._path(single))
-        for several in [name for name in self._compacted if name.last <= epoch]:
-            self._folder.delete(self._path(several))
+        ends = [(name.epoch, self._path(name)) for name in self._single]
+        ends += [(name.last, self._path(name)) for name in self._compacted]
+        for last, path in sorted(ends):
+            if last <= epoch:
+                self._folder.delete(path)
 
     def replace(self, names: Iterable[SegmentName], left: Iterable[ArchiveSegment]) -> None:
         """Nothing of these is there behind it, but what is left instead, under some of their names."""
