@@ -18,7 +18,7 @@ from clonos.protocol.archive.archive_segment import ArchiveSegment
 from clonos.protocol.archive.compaction import to_compact
 from clonos.protocol.archive.stored_segment import SegmentName, StoredSegments
 from clonos.protocol.fence import LOWEST_FENCE, Fence
-from clonos.protocol.ids import Epoch
+from clonos.protocol.ids import Epoch, Origin
 from clonos.storage.compacted_segments import CompactedName, Place, compacted, index_bytes, read_index
 from clonos.storage.folder import Folder
 from clonos.storage.segment_codec import decode_segment, encode_segment
@@ -28,11 +28,12 @@ _AT_ONCE: Final = 8
 
 
 class SegmentFiles:
-    """See the module. `directory` is theirs in the folder. What other processes do meanwhile is seen when a segment is
-    not found any more where it was."""
+    """See the module, of one instance. `directory` is theirs in the folder. What other processes do meanwhile is seen
+    when a segment is not found any more where it was."""
 
-    def __init__(self, folder: Folder, directory: str) -> None:
+    def __init__(self, folder: Folder, directory: str, origin: Origin) -> None:
         self._folder = folder
+        self._origin = origin
         self._directory = directory
         self._single: dict[SegmentName, int] = {}  # with their bytes
         self._compacted: dict[CompactedName, int] = {}
@@ -115,7 +116,14 @@ class SegmentFiles:
                 self._look()  # it may have gone into a file with others
                 found = self._found(name)
             if found is not None:
-                yield decode_segment(*found)
+                yield self._checked(name, decode_segment(*found), found[1])
+
+    def _checked(self, name: SegmentName, found: ArchiveSegment, where: str) -> ArchiveSegment:
+        """Raises LogCorrupt where another one is in its place. By its time alone it is no other one."""
+        said = _name_of(found)
+        if found.origin != self._origin or said._replace(written_at=name.written_at) != name:
+            raise LogCorrupt(f"{where} has another segment: {said} of {found.origin}")
+        return found
 
     def _found(self, name: SegmentName) -> tuple[bytes, str] | None:
         """A segment's bytes, and where they are. Raises LogCorrupt."""
