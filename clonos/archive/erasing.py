@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from clonos.archive.desk import Desk
-from clonos.archive.erasing_gaps import gaps_of, is_erased
+from clonos.archive.gaps import ArchiveGaps, is_erased
 from clonos.archive.given_key import Key, key_given
 from clonos.archive.reading import ArchivedInstance, ArchivedQuery, desk_for
 from clonos.archive.record_keys import RecordKeys
@@ -104,6 +104,7 @@ class KeyEraser:
         self._query = query
         self._operator = operator
         self._wanted = wanted
+        self._gaps = ArchiveGaps.of_query(query)
         self._owners = query.instances(operator)
         self._all = query.instances()
         if not any(each.state_names for each in self._all):
@@ -144,7 +145,7 @@ class KeyEraser:
 
     def _gaps_in(self, instance: ArchivedInstance, found: Erasure) -> frozenset[Epoch]:
         """Of which epochs an instance of the operator has nothing, so that the key may be in what others have."""
-        gaps = gaps_of(instance, self._all)
+        gaps = self._gaps.erasing(instance)
         for each in gaps.missing:
             found.unknown[f"{each} that {instance} does not have"] = each.why
         return gaps.epochs

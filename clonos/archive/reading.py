@@ -6,7 +6,6 @@ import datetime as dt
 import shutil
 import sys
 import tempfile
-import zlib
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,10 +21,10 @@ from clonos.archive.tracing import RowIsMade, Watcher
 from clonos.errors import CheckpointMismatch, ConfigurationError, LogCorrupt, SnapshotCorrupt, StateError
 from clonos.operators.function_code import code_of, is_another
 from clonos.operators.intercept.install import install
+from clonos.protocol.archive.archived_state import ArchivedState, EpochLog
 from clonos.protocol.archive.episode import Episode, Lacking, put_together
 from clonos.protocol.archive.erasure import ErasurePlan, serves_upto
 from clonos.protocol.archive.stored_segment import SegmentName
-from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import (
     FIRST_EPOCH,
@@ -82,6 +81,7 @@ class ArchivedInstance:
     _programs: dict[str, NodeSpec] = field(default_factory=dict)
     _codes: dict[str, str] = field(default_factory=dict)  # of programs, as their functions are today
     _known: tuple[Epoch, Episode | Lacking] | None = None
+    _logs: dict[Epoch, EpochLog | None] = field(default_factory=dict)
     _begins: dict[Epoch, OutputNumber] = field(default_factory=dict)  # the last row before an epoch
 
     def __str__(self) -> str:
@@ -209,7 +209,7 @@ class ArchivedInstance:
                 if is_inside and number is not None and content.emitted >= number:
                     continue
                 behind = epoch if is_inside else min(each for each in self.epochs if each > name.epoch)
-                if self._goes_on_from(content, behind):
+                if self._goes_on_from(ArchivedState(name, content), behind):
                     return found
         return None
 
@@ -249,16 +249,32 @@ class ArchivedInstance:
         except SnapshotCorrupt:
             return None
 
-    def _goes_on_from(self, state: InstanceSnapshot, epoch: Epoch) -> bool:
-        """Whether what is archived of the epoch goes on where the state was taken. Where it is not all there, what is
-        missing is said of the epoch."""
-        episode = self.episode(epoch)
-        if isinstance(episode, Lacking):
-            return True
-        begun = state.log_offset - episode.log_start
-        if begun <= 0:
-            return begun == 0
-        return zlib.crc32(episode.log[:begun]) == state.log_digest
+    def _goes_on_from(self, state: ArchivedState, behind: Epoch) -> bool:
+        """Whether what is archived of the epoch goes on where the state was taken."""
+        own = self._log_of(state.name.epoch)
+        return state.goes_on(self.origin, own, self.episode(behind))
+
+    def _log_of(self, epoch: Epoch) -> EpochLog | None:
+        """Of an epoch, if it can be read."""
+        if epoch not in self._logs:
+            self._logs.clear()  # one after the other is asked for
+            left_by = (name.fence for name in self.epochs.get(epoch, ()))
+            self._logs[epoch] = EpochLog.of(self.episode(epoch), left_by)
+        return self._logs[epoch]
+
+    def _why_no_state(self, epoch: Epoch, log_start: LogOffset) -> str:
+        """Why an epoch that begins there cannot be repeated from any state."""
+        before = [name for name in self.state_names if name.final and name.epoch < epoch]
+        if not before:
+            return f"no state from before epoch {epoch} is in the archive: the query ran without it, or it was dropped"
+        last = f"the last state before it, of the end of epoch {before[-1].epoch}"
+        begins = f"epoch {epoch} begins at log offset {log_start}, and {last}"
+        if (found := self._readable(before[-1])) is None:
+            return f"{begins}, is damaged"
+        offset = metadata.decode(found.meta, lambda _: tuple).log_offset
+        if offset < log_start:
+            return f"{begins}, is at {offset}: what was between is not in the archive"
+        return f"{begins}, is not what it goes on from"
 
     def program(self, digest: str) -> NodeSpec | Lacking:
         """What replicas were told of the operator, with the user's function in it."""
@@ -307,10 +323,13 @@ class ArchivedInstance:
                 if found is not None:
                     self.states.restore(found, str(folder / f"state-{at}"))
                     shutil.rmtree(folder / f"state-{at}")
+                    state = ArchivedState(name, metadata.decode(found.meta, lambda _: tuple))
+                    if wrong := state.wrong(self.origin, self._log_of(name.epoch)):
+                        yield f"{_place_of(name)}: {wrong}"
             except SnapshotCorrupt as error:
                 if name not in self.states.manifests():
                     continue  # it has been dropped meanwhile
-                yield f"the state of {'the end of' if name.final else 'inside'} epoch {name.epoch}: {error.message}"
+                yield f"{_place_of(name)}: {error.message}"
 
     @cached_property
     def first(self) -> Epoch:
@@ -438,11 +457,8 @@ class ArchivedInstance:
                 return
             if reached is None:
                 if state is None and episode.log_start != LOG_BEGIN:
-                    yield Lacking(
-                        f"no state from before epoch {epoch} is in the archive: the query ran without it, or it was "
-                        "dropped",
-                        is_before=epoch == min(self.epochs),
-                    )
+                    why = self._why_no_state(epoch, episode.log_start)
+                    yield Lacking(why, is_before=epoch == min(self.epochs))
                     return
                 try:
                     reached = desk.begin(node, state, self.states, intercept=episode.intercept)
@@ -657,6 +673,10 @@ def _microseconds(at: str) -> float:
             f"{at!r} is neither an epoch nor a time", hint="As in 17, or 2026-11-29T10:15:00"
         ) from None
     return moment.replace(tzinfo=moment.tzinfo or dt.UTC).timestamp() * 1_000_000
+
+
+def _place_of(name: SnapshotName) -> str:
+    return f"the state of {'the end of' if name.final else 'inside'} epoch {name.epoch}"
 
 
 def _cut_off(epoch: Epoch) -> Lacking:

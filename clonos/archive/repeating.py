@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -35,6 +36,17 @@ def repeated_to(
             yield found, desk
     except ClonosError as error:
         yield Lacking(f"{type(error).__name__}: {error}", has_raised=True), desk
+
+
+def repeated_from_states(instance: ArchivedInstance, upto: Epoch) -> Iterator[tuple[Episode | Lacking, Desk]]:
+    """Epoch by epoch up to one, from the newest state before each, as what is asked about it is repeated: at another
+    desk behind each state. Where one does not serve, epochs come again that were repeated before."""
+    epochs = sorted(each for each in instance.epochs if each <= upto)
+    behind = [bisect_right(epochs, state) for state in instance.state_epochs]
+    starts = [at for at in sorted({0, *behind}) if at < len(epochs)]
+    for start, end in zip(starts, [*starts[1:], len(epochs)], strict=True):
+        with desk_for(instance) as desk:
+            yield from repeated_to(instance, epochs[end - 1], desk, since=epochs[start])
 
 
 def repeated_throughout(

@@ -22,6 +22,7 @@ behind "CLAP" and a seal.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable
 from contextlib import suppress
@@ -157,7 +158,7 @@ class Archive:
 
     def segments(self, origin: Origin) -> SegmentFiles:
         """Those of an instance."""
-        return self._segments.setdefault(origin, SegmentFiles(self._folder, _place(origin)))
+        return self._segments.setdefault(origin, SegmentFiles(self._folder, _place(origin), origin))
 
     # what is being erased
 
@@ -196,7 +197,10 @@ class Archive:
             raw = self._folder.read(path)
         except FileNotFoundError:
             return None
-        return unsealed_file(raw, PROGRAM_MAGIC, self._folder.path(path))
+        found = unsealed_file(raw, PROGRAM_MAGIC, self._folder.path(path))
+        if hashlib.sha256(found).hexdigest() != digest:
+            raise LogCorrupt(f"{self._folder.path(path)} has another program")
+        return found
 
 
 def _state(origin: Origin) -> str:

@@ -3,7 +3,8 @@
     cleaned/<node>-<instance>.json
 
 A sealed file (`sealed`) whose body has `upto`, the epochs of `protocol.archive.erasure.serves_upto`. There is nothing
-else in it, so it is never encrypted, and a key that is lost takes nothing with it. Earlier versions encrypted it.
+else in it but `of`, its name, so it is never encrypted, and a key that is lost takes nothing with it. Earlier versions
+encrypted it, and did not say `of`.
 """
 
 from __future__ import annotations
@@ -61,12 +62,19 @@ class CleanedNotes:
         """One that is not encrypted was written later than one that is."""
         for folder in (self._plain, self._folder):
             with suppress(FileNotFoundError):
-                return [Epoch(each) for each in unsealed(folder.read(path), folder.path(path), HINT)["upto"]]
+                said = unsealed(folder.read(path), folder.path(path), HINT)
+                if said.get("of", _of(path)) != _of(path):
+                    raise LogCorrupt(f"{folder.path(path)} is of another instance: {said['of']}")
+                return [Epoch(each) for each in said["upto"]]
         return []
 
     def _write(self, path: str, upto: list[Epoch]) -> None:
-        self._plain.write(path, sealed({"upto": upto}))
+        self._plain.write(path, sealed({"upto": upto, "of": _of(path)}))
         self._plain.delete(path + SUFFIX)
+
+
+def _of(path: str) -> str:
+    return path.removeprefix(f"{_DIRECTORY}/").removesuffix(".json")
 
 
 def _path(origin: Origin) -> str:

@@ -1,12 +1,14 @@
 """The segments of an instance in an archive's folder: each in a file of its own, until many go into one
 (`protocol.archive.compaction`).
 
-A file with several appears before those of its segments go, so that a segment may be in both: its own file counts.
+A file with several appears before those of its segments go, so that a segment may be in both: its own file counts. A
+process that was killed in between leaves it so; what puts segments together next removes their own files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Final
@@ -16,7 +18,7 @@ from clonos.protocol.archive.archive_segment import ArchiveSegment
 from clonos.protocol.archive.compaction import to_compact
 from clonos.protocol.archive.stored_segment import SegmentName, StoredSegments
 from clonos.protocol.fence import LOWEST_FENCE, Fence
-from clonos.protocol.ids import Epoch
+from clonos.protocol.ids import Epoch, Origin
 from clonos.storage.compacted_segments import CompactedName, Place, compacted, index_bytes, read_index
 from clonos.storage.folder import Folder
 from clonos.storage.segment_codec import decode_segment, encode_segment
@@ -26,11 +28,12 @@ _AT_ONCE: Final = 8
 
 
 class SegmentFiles:
-    """See the module. `directory` is theirs in the folder. What other processes do meanwhile is seen when a segment is
-    not found any more where it was."""
+    """See the module, of one instance. `directory` is theirs in the folder. What other processes do meanwhile is seen
+    when a segment is not found any more where it was."""
 
-    def __init__(self, folder: Folder, directory: str) -> None:
+    def __init__(self, folder: Folder, directory: str, origin: Origin) -> None:
         self._folder = folder
+        self._origin = origin
         self._directory = directory
         self._single: dict[SegmentName, int] = {}  # with their bytes
         self._compacted: dict[CompactedName, int] = {}
@@ -49,12 +52,13 @@ class SegmentFiles:
         self._compacted = {name: sizes[str(name)] for name in filter(None, map(CompactedName.parse, sizes))}
 
     def stored(self) -> list[StoredSegments]:
-        """Its files, of which none is opened."""
-        self._list()
+        """Its files. One of a segment that is in another file, too, does not count: it goes (`drop_leftovers`)."""
+        self._look_for_leftovers()
         return [
             *(
                 StoredSegments(each.epoch, each.epoch, each.written_at, size)
                 for each, size in self._single.items()
+                if each not in self._where
             ),
             *(
                 StoredSegments(each.first, each.last, each.written_at, size)
@@ -72,7 +76,11 @@ class SegmentFiles:
     def _look(self) -> None:
         """List what there is, and read the indexes of files that are new."""
         self._list()
-        new = [name for name in self._compacted if name not in self._indexes]
+        self._look_into(self._compacted)
+
+    def _look_into(self, names: Iterable[CompactedName]) -> None:
+        """Read the indexes of these that are new; those that are known of others stay known while they are there."""
+        new = [name for name in names if name not in self._indexes]
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             read = dict(zip(new, pool.map(self._index, new), strict=True))
         known = {name: index for name, index in self._indexes.items() if name in self._compacted}
@@ -108,7 +116,14 @@ class SegmentFiles:
                 self._look()  # it may have gone into a file with others
                 found = self._found(name)
             if found is not None:
-                yield decode_segment(*found)
+                yield self._checked(name, decode_segment(*found), found[1])
+
+    def _checked(self, name: SegmentName, found: ArchiveSegment, where: str) -> ArchiveSegment:
+        """Raises LogCorrupt where another one is in its place. By its time alone it is no other one."""
+        said = _name_of(found)
+        if found.origin != self._origin or said._replace(written_at=name.written_at) != name:
+            raise LogCorrupt(f"{where} has another segment: {said} of {found.origin}")
+        return found
 
     def _found(self, name: SegmentName) -> tuple[bytes, str] | None:
         """A segment's bytes, and where they are. Raises LogCorrupt."""
@@ -141,12 +156,14 @@ class SegmentFiles:
         return len(raw)
 
     def drop_upto(self, epoch: Epoch) -> None:
-        """All files that have nothing behind it."""
+        """All files that have nothing behind it, the oldest first: what is left is behind what is gone, whenever the
+        process ends."""
         self._list()
-        for single in [name for name in self._single if name.epoch <= epoch]:
-            self._folder.delete(self._path(single))
-        for several in [name for name in self._compacted if name.last <= epoch]:
-            self._folder.delete(self._path(several))
+        ends = [(name.epoch, self._path(name)) for name in self._single]
+        ends += [(name.last, self._path(name)) for name in self._compacted]
+        for last, path in sorted(ends):
+            if last <= epoch:
+                self._folder.delete(path)
 
     def replace(self, names: Iterable[SegmentName], left: Iterable[ArchiveSegment]) -> None:
         """Nothing of these is there behind it, but what is left instead, under some of their names."""
@@ -189,7 +206,7 @@ class SegmentFiles:
 
     def compact(self, upto: Epoch, fence: Fence) -> None:
         """Put segments of epochs up to that, which are over, together, where there are many."""
-        self._list()
+        self.drop_leftovers()
         for names in to_compact(self._single, [each.epochs for each in self._compacted], upto):
             parts = list(self._readable(names))
             if parts:
@@ -198,11 +215,40 @@ class SegmentFiles:
             for each, _ in parts:
                 self._folder.delete(self._path(each))
 
+    def drop_leftovers(self) -> None:
+        """Remove the own files of segments that are in a file with others, too, as they are there: a writer was killed
+        before it did. What differs stays, as where an epoch was erased and the erasure was cut short."""
+        self._look_for_leftovers()
+        for name in sorted(name for name in self._single if name in self._where):
+            if self._is_in_another(name):
+                self._folder.delete(self._path(name))
+                del self._single[name]
+
+    def _look_for_leftovers(self) -> None:
+        """List what there is, and read the indexes of files that may have what is in others, too."""
+        self._list()
+        singles = sorted(self._single)
+        self._look_into([name for name in self._compacted if _any_within(singles, name)])
+
+    def _is_in_another(self, name: SegmentName) -> bool:
+        with suppress(FileNotFoundError, LogCorrupt):
+            raw = self._folder.read(self._path(name))
+            return any(
+                self._indexes[place][name].of(self._content(place)) == raw for place in self._where[name]
+            )
+        return False
+
     def _readable(self, names: Iterable[SegmentName]) -> Iterator[tuple[SegmentName, bytes]]:
         """Of their own files; those that are damaged, or encrypted with another key, stay as they are."""
         for name in names:
             with suppress(FileNotFoundError, LogCorrupt):
                 yield name, self._folder.read(self._path(name))
+
+
+def _any_within(singles: Sequence[SegmentName], several: CompactedName) -> bool:
+    """Whether any of these, which are in order, is of an epoch that a file with several may have."""
+    at = bisect_left(singles, several.first, key=lambda name: name.epoch)
+    return at < len(singles) and singles[at].epoch <= several.last
 
 
 def _name_of(segment: ArchiveSegment) -> SegmentName:

@@ -93,7 +93,7 @@ def test_what_was_lost_with_the_power_does_not_count_and_what_was_before_does() 
 
 
 def episode(log: bytes) -> Episode:
-    return Episode(ORIGIN, Epoch(4), True, "p", "", False, BEGIN, log, END, (), 0)
+    return Episode(ORIGIN, Epoch(4), True, "p", "", False, BEGIN, log, END, (), 0, Fence(1))
 
 
 def test_each_record_counts_once_and_the_log_says_how_many_there_have_to_be() -> None:

@@ -21,6 +21,7 @@ from clonos.protocol.archive.erasure import (
     serves_upto,
     with_those_that_were_waited_for,
 )
+from clonos.protocol.archive.missing import Absence, InstanceKeeps
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Epoch, LogOffset, Origin, OutputNumber
 from clonos.protocol.line.snapshot_name import SnapshotName
@@ -106,11 +107,15 @@ def test_what_is_noted_bounds_every_state_that_lacks_a_key(
     assert serves_upto(Epoch(later), noted) is None, "states that are stored since are whole"
 
 
-@given(EPOCHS, EPOCHS, EPOCHS)
+@given(EPOCHS, EPOCHS, EPOCHS, st.none() | st.integers(0, 12).map(Epoch), st.integers(-1, 12).map(Epoch))
 def test_what_an_instance_lacks_is_unknown_or_had_not_ended(
-    has: frozenset[Epoch], others: frozenset[Epoch], ended: frozenset[Epoch]
+    has: frozenset[Epoch],
+    others: frozenset[Epoch],
+    ended: frozenset[Epoch],
+    oldest: Epoch | None,
+    committed: Epoch,
 ) -> None:
-    found = not_there(has, others, ended)
+    found = not_there(InstanceKeeps(has, oldest, has | others, committed), others, ended)
     assert found.epochs == others - has, "all of them, and no other"
     unknown = [Epoch(epoch) for each in found.missing for epoch in range(each.first, each.last + 1)]
     assert unknown == sorted(set(unknown)) and not found.open & set(unknown)
@@ -118,19 +123,25 @@ def test_what_an_instance_lacks_is_unknown_or_had_not_ended(
         is_behind = all(epoch > each for each in has)
         assert (epoch in found.open) == (is_behind and epoch not in ended)
     for one, following in pairwise(found.missing):
-        assert following.first > one.last + 1, "they are grouped"
+        assert following.first > one.last, "in order"
+        assert following.first > one.last + 1 or following.absence is not one.absence, "they are grouped"
     for each in found.missing:
-        if has:
-            assert ("archive.keep" in each.why) == (each.last < min(has))
-            assert ("start it" in each.why) == (each.first > max(has))
+        assert ("archive.keep" in each.why) == (each.absence is Absence.DROPPED)
+        if each.absence is Absence.DROPPED:
+            assert each.last < min(has) and oldest is not None and each.last <= oldest
+        assert ("start it" in each.why) == (each.first > committed)
+        if each.absence is Absence.LOST:
+            assert each.last <= committed and has, "it is certain"
 
 
 def test_epochs_that_are_missing_are_said_as_a_range() -> None:
-    epochs = [Epoch(each) for each in (0, 1, 2, 5, 7, 8)]
-    found = not_there({Epoch(3), Epoch(4), Epoch(6)}, frozenset(epochs), frozenset(epochs[:5]))
+    epochs = frozenset(Epoch(each) for each in (0, 1, 2, 5, 7, 8))
+    has = frozenset(Epoch(each) for each in (3, 4, 6))
+    found = not_there(InstanceKeeps(has, Epoch(2), epochs | has, Epoch(8)), epochs, epochs - {8})
     assert [str(each) for each in found.missing] == ["epochs 0 to 2", "epoch 5", "epoch 7"]
     assert found.open == {8}
-    (alone,) = not_there(frozenset(), {Epoch(4)}, {Epoch(4)}).missing
+    nothing = InstanceKeeps(frozenset(), None, epochs, Epoch(8))
+    (alone,) = not_there(nothing, {Epoch(4)}, {Epoch(4)}).missing
     assert "nothing of the instance is in the archive" in alone.why
 
 

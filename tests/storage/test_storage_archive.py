@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -26,6 +27,7 @@ WITH_PROCESS = GOLDEN.with_name("archive_segment_v1_ran_on.bin")
 RAN_ON = RanOn("worker-7", 4711, LogOffset(1240))
 LINEAGE = GOLDEN.with_name("core_step_lineage_v1.bin")
 ORIGIN = Origin.of(2, 1)
+PROGRAM = hashlib.sha256(b"pickled").hexdigest()
 SEGMENT = ArchiveSegment(
     origin=ORIGIN,
     epoch=Epoch(17),
@@ -107,13 +109,35 @@ def test_segments_are_found_in_order(tmp_path: Path) -> None:
 
 def test_a_program_is_kept_once_and_checked(tmp_path: Path) -> None:
     archive = Archive(str(tmp_path))
-    assert archive.program("ab") is None and not archive.has_program("ab")
-    archive.write_program("ab", b"pickled")
-    assert archive.program("ab") == b"pickled" and archive.has_program("ab")
-    path = tmp_path / "clonos" / "archive" / "programs" / "ab.program"
+    assert archive.program(PROGRAM) is None and not archive.has_program(PROGRAM)
+    archive.write_program(PROGRAM, b"pickled")
+    assert archive.program(PROGRAM) == b"pickled" and archive.has_program(PROGRAM)
+    path = tmp_path / "clonos" / "archive" / "programs" / f"{PROGRAM}.program"
     path.write_bytes(path.read_bytes()[:-1] + b"D")
     with pytest.raises(LogCorrupt, match="programs"):
-        archive.program("ab")
+        archive.program(PROGRAM)
+    archive.write_program(PROGRAM, b"of another operator")
+    with pytest.raises(LogCorrupt, match="has another program"):
+        archive.program(PROGRAM)
+
+
+def test_a_segment_in_the_place_of_another_is_told(tmp_path: Path) -> None:
+    """Nothing but its content says whose it is, where it is not encrypted."""
+    archive = Archive(str(tmp_path))
+    other = Origin.of(2, 0)
+    archive.segments(ORIGIN).write(SEGMENT)
+    archive.segments(other).write(replace(SEGMENT, origin=other))
+    folder = tmp_path / "clonos" / "archive" / "segments" / "2"
+    (path,) = (folder / "1").iterdir()
+    raw = path.read_bytes()
+    (name,) = archive.segments(ORIGIN).names()
+    path.write_bytes((folder / "0" / path.name).read_bytes())
+    with pytest.raises(LogCorrupt, match=r"has another segment: .* of 2/0"):
+        list(archive.segments(ORIGIN).read([name]))
+    for changed in (name._replace(epoch=Epoch(18)), name._replace(number=4)):
+        path.with_name(str(changed)).write_bytes(raw)
+        with pytest.raises(LogCorrupt, match="has another segment"):
+            list(archive.segments(ORIGIN).read([changed]))
 
 
 PLAN = ErasurePlan(

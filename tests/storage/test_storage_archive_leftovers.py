@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Origin
 from clonos.storage.archive import Archive
 
+WHOLE = hashlib.sha256(b"whole").hexdigest()
 ORIGIN, SIBLING = Origin.of(2, 0), Origin.of(2, 1)
 KILLED = """
 import os, signal, sys
@@ -53,10 +55,10 @@ def test_an_instances_next_process_removes_what_was_left_of_it(tmp_path: Path) -
     archive = Archive(str(tmp_path))
     archive.begin_writing_of(ORIGIN, Fence.of(1, 2))
     assert left(tmp_path) == sorted([of_another, of_a_command, of_a_later_one, unlike])
-    archive.write_program("ab", b"whole")
+    archive.write_program(WHOLE, b"whole")
     Archive(str(tmp_path)).begin_writing_of(ORIGIN, Fence.of(2))
     assert left(tmp_path) == sorted([of_another, of_a_command, unlike])
-    assert archive.program("ab") == b"whole"
+    assert archive.program(WHOLE) == b"whole"
 
 
 @pytest.mark.parametrize("by", ["start", "command"])

@@ -41,6 +41,17 @@ def test_each_is_noted_once(tmp_path: Path) -> None:
     assert archive.cleaned.upto(Origin.of(2, 0)) == []
 
 
+def test_one_of_another_instance_is_told(tmp_path: Path) -> None:
+    """Those of earlier versions do not say whose they are."""
+    archive = archive_at(tmp_path)
+    archive.cleaned.note(ORIGIN, Epoch(9), [])
+    file_of(tmp_path).rename(file_of(tmp_path).with_name("2-0.json"))
+    with pytest.raises(LogCorrupt, match=r"2-0.json is of another instance: 2-1"):
+        archive.cleaned.upto(Origin.of(2, 0))
+    file_of(tmp_path).write_bytes(sealed({"upto": [4]}))
+    assert archive.cleaned.upto(ORIGIN) == [4]
+
+
 def test_it_is_never_encrypted(tmp_path: Path) -> None:
     archive = archive_at(tmp_path, KEY)
     archive.begin_writing()

@@ -3,6 +3,7 @@ with another key does not open."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 from base64 import b64encode
@@ -37,6 +38,7 @@ from clonos.storage.folder import Folder
 from clonos.storage.keyed_state import KeyedState
 from clonos.storage.snapshots import SnapshotStore
 
+PROGRAM = hashlib.sha256(b"a program").hexdigest()
 GOLDEN = Path(__file__).parent.parent / "golden" / "encrypted_file_v2.bin"
 FIRST_GOLDEN = GOLDEN.with_name("encrypted_file_v1.bin")
 PLACE = FilePlace("a/name", "state/2/0", "0" * 32)
@@ -325,7 +327,7 @@ def erasure(origin: Origin) -> ErasurePlan:
 def write_all(archive: Archive, tmp_path: Path, origin: Origin = ORIGIN) -> None:
     """Everything that an archive has."""
     archive.segments(origin).write(segment(origin=origin))
-    archive.write_program("ab", b"a program")
+    archive.write_program(PROGRAM, b"a program")
     archive.write_erasure(erasure(origin))
     archive.cleaned.note(origin, Epoch(1), [])
     store = archive.states(origin, fence=Fence.of(1), pending=str(tmp_path / "pending"))
@@ -357,7 +359,7 @@ def test_all_but_a_start_write_as_the_archive_is(
     assert registered == {key.id.hex() + SUFFIX for key in taken}
     again = Archive(str(tmp_path), keys=ArchiveKeys(given))
     again.check_keys()
-    assert again.erasure() == erasure(ORIGIN) and again.program("ab") == b"a program"
+    assert again.erasure() == erasure(ORIGIN) and again.program(PROGRAM) == b"a program"
 
 
 def test_without_a_key_that_is_in_use_nothing_is_written(tmp_path: Path) -> None:
@@ -376,7 +378,7 @@ def test_an_older_key_can_go_when_what_it_has_encrypted_is_dropped(tmp_path: Pat
     over. Notes are not encrypted."""
     old = Archive(str(tmp_path), keys=ArchiveKeys((KEY,)))
     old.begin_writing()
-    old.write_program("ab", b"a program")
+    old.write_program(PROGRAM, b"a program")
     old.cleaned.note(ORIGIN, Epoch(7), [])
     store = old.states(ORIGIN, fence=Fence.of(1), pending=str(tmp_path / "pending"))
     state = KeyedState(str(tmp_path / "state"))
@@ -389,10 +391,10 @@ def test_an_older_key_can_go_when_what_it_has_encrypted_is_dropped(tmp_path: Pat
     store.share(first)
     second = store.finish(store.begin(state, b"meta", epoch=Epoch(2), sequence=1, final=True))
     state.close()
-    assert both.has_program("ab")
+    assert both.has_program(PROGRAM)
 
     new = Archive(str(tmp_path), keys=ArchiveKeys((OTHER,)))
-    assert new.program("ab") == b"a program"
+    assert new.program(PROGRAM) == b"a program"
     assert new.cleaned.upto(ORIGIN) == [7]
     new.states(ORIGIN).restore(second, str(tmp_path / "restored"))
     restored = KeyedState(str(tmp_path / "restored"))
@@ -427,6 +429,6 @@ def test_files_of_another_instance_or_query_do_not_open(tmp_path: Path) -> None:
         (name,) = same.states(origin).manifests()
         assert same.states(origin).named(str(name)) is not None
         assert len(list(same.segments(origin).read(same.segments(origin).names()))) == 1
-    for read in (other.erasure, lambda: other.program("ab")):
+    for read in (other.erasure, lambda: other.program(PROGRAM)):
         with pytest.raises(LogCorrupt, match="not the file that belongs there"):
             read()

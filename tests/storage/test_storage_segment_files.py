@@ -153,6 +153,53 @@ def test_whatever_is_cut_short_is_there_once(
         assert all_of(files(place)) == SEGMENTS
 
 
+def test_whatever_is_cut_short_is_counted_once_and_tidied_up(
+    tmp_path: Path, keys: ArchiveKeys, stops_behind: Callable[[int], None]
+) -> None:
+    """A process that was killed has left files of segments beside the one that they are all in."""
+    whole = written(tmp_path / "whole", keys)
+    whole.compact(Epoch(COUNT), FENCE)
+    size = sum(each.size for each in whole.stored())
+    for changes in (1, 2, 10, COUNT):
+        place = tmp_path / str(changes)
+        written(place, keys)
+        stops_behind(changes)
+        with pytest.raises(Stopped):
+            files(place, keys).compact(Epoch(COUNT), FENCE)
+        stops_behind(1_000_000)
+        assert len(stored(place)) == 1 + COUNT - (changes - 1)
+        assert sum(each.size for each in files(place, keys).stored()) == size
+        assert len(stored(place)) == 1 + COUNT - (changes - 1), "nothing is changed by counting"
+        files(place, keys).compact(Epoch(COUNT), FENCE)
+        assert len(stored(place)) == 1 and all_of(files(place, keys)) == SEGMENTS
+
+
+def test_a_file_of_its_own_stays_where_the_one_with_others_is_not_the_same(
+    tmp_path: Path, stops_behind: Callable[[int], None]
+) -> None:
+    """One is damaged, or was changed since, as by an erasure: it is not known which of them is to go."""
+    written(tmp_path)
+    stops_behind(1)
+    with pytest.raises(Stopped):
+        files(tmp_path).compact(Epoch(COUNT), FENCE)
+    stops_behind(1_000_000)
+    singles, (several,) = (
+        sorted(directory(tmp_path).glob("*.segment")),
+        directory(tmp_path).glob("*.segments"),
+    )
+    raw = several.read_bytes()
+    places = read_index(raw, "it")
+    changed = bytearray(raw)
+    changed[next(place.start for name, place in places.items() if name.epoch == 4) + 20] ^= 1
+    several.write_bytes(changed)
+    singles[7].write_bytes(singles[7].read_bytes()[:-1])
+    files(tmp_path).compact(Epoch(COUNT), FENCE)
+    assert sorted(directory(tmp_path).glob("*.segment")) == [singles[4], singles[7]]
+    several.write_bytes(raw[:100])
+    files(tmp_path).compact(Epoch(COUNT), FENCE)
+    assert sorted(directory(tmp_path).glob("*.segment")) == [singles[4], singles[7]]
+
+
 @pytest.mark.parametrize("cut", [0, 5, FEWEST + 2, 1_000_000])
 def test_what_is_erased_does_not_come_back(
     tmp_path: Path, stops_behind: Callable[[int], None], cut: int

@@ -78,6 +78,7 @@ class Episode:
     ended: EpochEnded
     blocks: tuple[bytes, ...]
     written_at: int  # when its last segment was
+    ended_by: Fence  # the process whose end of it counts
     lineage: tuple[LineagePiece, ...] = ()  # that was recorded, as far as its log is this one
     parts: tuple[PartOfLog, ...] = ()  # which processes have left which parts of its log
 
@@ -132,6 +133,7 @@ def put_together(segments: Sequence[ArchiveSegment]) -> Episode | Lacking:
         last.ended,
         tuple(block for each in sorted(segments, key=_in_time) for block in each.blocks),
         last.written_at,
+        last.fence,
         *_what_was_left(segments, last.epoch_start, data[:whole]),
     )
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from clonos.protocol.archive.archive_segment import ArchiveSegment
+from clonos.protocol.archive.missing import InstanceKeeps, MissingEpochs
 from clonos.protocol.fence import LOWEST_FENCE, Fence
 from clonos.protocol.ids import FIRST_EPOCH, NO_EPOCH, Epoch, Origin, epoch_after, epoch_before
 from clonos.protocol.line.snapshot_name import SnapshotName
@@ -137,19 +138,6 @@ def with_those_that_were_waited_for(erased: Iterable[Epoch], waits: AbstractSet[
 
 
 @dataclass(frozen=True, slots=True)
-class MissingEpochs:
-    """From one to another, one behind the other, that cannot be looked into since an instance lacks them."""
-
-    first: Epoch
-    last: Epoch
-    why: str
-
-    def __str__(self) -> str:
-        alone = f"epoch {self.first}"
-        return alone if self.first == self.last else f"epochs {self.first} to {self.last}"
-
-
-@dataclass(frozen=True, slots=True)
 class NotThere:
     """The epochs that an instance lacks, while another one has something of them."""
 
@@ -162,32 +150,14 @@ class NotThere:
         return self.open | gone
 
 
-def not_there(has: AbstractSet[Epoch], others: AbstractSet[Epoch], ended: AbstractSet[Epoch]) -> NotThere:
-    """Of an instance of the operator whose key is erased. `has` are its epochs in the archive, also erased ones, of
-    which it is known that nothing is left; `others` those of which other instances have anything that may be the key's,
-    and `ended` those that ended in any."""
-    first, last = min(has, default=NO_EPOCH), max(has, default=NO_EPOCH)
-    lacks = others - has
-    is_open = {epoch for epoch in lacks if epoch > last and epoch not in ended}
-    runs: list[list[Epoch]] = []
-    for epoch in sorted(lacks - is_open):
-        if runs and epoch == epoch_after(runs[-1][-1]):
-            runs[-1].append(epoch)
-        else:
-            runs.append([epoch])
-    if not has:
-        why = "nothing of the instance is in the archive any more: lost, or dropped"
-        return NotThere(frozenset(is_open), tuple(MissingEpochs(run[0], run[-1], why) for run in runs))
-    dropped = "dropped, as archive.keep and archive.size do it for each instance alone, or lost"
-    lost = "lost"
-    stopped = "lost, or not ended when the query was stopped: then start it, so that they end"
-    return NotThere(
-        frozenset(is_open),
-        tuple(
-            MissingEpochs(run[0], run[-1], dropped if run[0] < first else stopped if run[0] > last else lost)
-            for run in runs
-        ),
-    )
+def not_there(keeps: InstanceKeeps, others: AbstractSet[Epoch], ended: AbstractSet[Epoch]) -> NotThere:
+    """Of an instance of the operator whose key is erased. Of erased epochs, which it has, it is known that nothing is
+    left. `others` are those of which other instances have anything that may be the key's, and `ended` those that ended
+    in any."""
+    last = max(keeps.has, default=NO_EPOCH)
+    lacks = others - keeps.has
+    is_open = frozenset(epoch for epoch in lacks if epoch > last and epoch not in ended)
+    return NotThere(is_open, keeps.missing(lacks - is_open))
 
 
 def ends_that_are_needed(archived: Iterable[Epoch], erased: AbstractSet[Epoch]) -> list[Epoch]:

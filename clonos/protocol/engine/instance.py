@@ -29,6 +29,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from clonos.errors import SnapshotCorrupt
 from clonos.protocol.destination import Routing
 from clonos.protocol.engine.channel_watermarks import ChannelWatermarks, EventInput
 from clonos.protocol.engine.epoch_boundary import EpochBoundary
@@ -180,6 +181,8 @@ class Instance:
         `output_number_floor`: what was handed on up to there belongs to a history that cannot be repeated any more.
         """
         if snapshot is not None:
+            if wrong := snapshot.wrong_place(self._place.origin):
+                raise SnapshotCorrupt(f"a snapshot stands in the place of {self._place.origin}, and {wrong}")
             if snapshot.holds:
                 raise self._boundary.gathered_records_lost()
             self._gate.restore(snapshot, self._event_clock())
@@ -322,6 +325,7 @@ class Instance:
             began=dict(self._gate.began),
             arrived=self._gate.arrived,
             counted=self.counted,
+            origin=self._place.origin,
         )
 
     def end_epoch(self) -> list[Action]:

@@ -16,12 +16,12 @@ class InstancePlace:
     def __init__(self, name: str, origin: Origin) -> None:
         self.epoch = NO_EPOCH
         self._name = name
-        self._origin = origin
+        self.origin = origin
         self._runs: Sequence[Run] = ()
         self._positions: Column = ()
 
     def where(self, channel: int | None = None, position: int | None = None) -> Where:
-        return Where(self._name, self._origin.instance, self.epoch, channel, position)
+        return Where(self._name, self.origin.instance, self.epoch, channel, position)
 
     def enter(self, runs: Sequence[Run], positions: Column) -> None:
         """The operator is about to be given these records."""

@@ -57,6 +57,7 @@ class InstanceSnapshot:
     channel_reached: Mapping[int, int] = field(default_factory=dict)  # by channel, the last position of these
     unkept: Mapping[int, OutputNumber] = field(default_factory=dict)
     """By destination, the last row that its log of what was sent lacks (`uncoordinated.sent_log_truncation`)."""
+    origin: Origin | None = None  # whose it is; an older version did not say it
 
     @property
     def history(self) -> HistoryMark:
@@ -68,6 +69,12 @@ class InstanceSnapshot:
         """By channel the last position that is in it: consumed, or waiting."""
         pending = {channel: position for channel, position, _ in self.pending}
         return {**self.covered, **pending, **self.channel_reached}
+
+    def wrong_place(self, origin: Origin) -> str:
+        """Why it does not stand for this instance; "" where it does, as far as it says whose it is."""
+        if self.origin is None or self.origin == origin:
+            return ""
+        return f"it is of another instance, {self.origin.node}-{self.origin.instance}"
 
     def resume(self, awaited_input: Mapping[int, int]) -> None:
         """It is where another attempt begins, to which the epoch comes again from its beginning."""

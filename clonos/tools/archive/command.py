@@ -5,22 +5,20 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from clonos.archive.desk import Desk
+from clonos.archive.gaps import ArchiveGaps
 from clonos.archive.reading import ArchivedInstance, ArchivedQuery, desk_for
-from clonos.archive.repeating import repeated_throughout, repeated_to
+from clonos.archive.repeating import repeated_from_states, repeated_to
 from clonos.protocol.archive.episode import Episode, Lacking
+from clonos.protocol.archive.missing import Absence, MissingEpochs
 from clonos.protocol.ids import Epoch, epoch_after
 from clonos.tools.archive import find as find_command, forget as forget_command
-from clonos.tools.status.text import table
-from clonos.values.readable import moment
-
-_HEAD = ("operator", "instance", "epochs", "from", "to", "segments", "bytes", "states at the end of")
-_FEW = 4
+from clonos.tools.archive.listing import print_list
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,19 +51,20 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.what == "forget":
         query.load_programs()
         return forget_command.run(query, arguments)
+    gaps = None if arguments.what == "find" else ArchiveGaps.of_query(query)
     instances = query.instances(arguments.operator)
     query.check_archive(instances)
     if arguments.what == "list":
-        said = [_listed(each) for each in instances]
-        print(json.dumps(said, indent=1) if arguments.json else "\n".join(table(_HEAD, map(_row, said))))
+        assert gaps is not None
+        print_list(instances, gaps, in_json=arguments.json)
         return 0
     query.load_programs()
-    if arguments.what == "find":
+    if gaps is None:
         return find_command.run(query, instances, arguments)
     chosen = [each for each in instances if arguments.instance in (None, each.origin.instance)]
     results = []
     for each in chosen:
-        for result in _verified(each, arguments.epoch):
+        for result in _verified(each, gaps.of(each), arguments.epoch):
             results.append(result)
             if not arguments.json:
                 print(_line(result), flush=True)
@@ -76,60 +75,39 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _is_well(results: list[dict[str, Any]]) -> bool:
     """What is from before the archive need not be repeated, if anything of the instance can be; what was erased need
-    not be at all."""
+    not be at all, nor what may not have ended."""
     some = {(each["operator"], each["instance"]) for each in results if each["repeated"]}
-    return all(
+    return bool(some) and all(
         each["repeated"]
         or each.get("erased")
+        or each.get("open")
         or (each.get("before") and (each["operator"], each["instance"]) in some)
         for each in results
     )
 
 
-def _listed(instance: ArchivedInstance) -> dict[str, Any]:
-    times = [name.written_at for name in instance.segments]
-    return {
-        "operator": instance.operator,
-        "instance": instance.origin.instance,
-        "epochs": [min(instance.epochs), max(instance.epochs)] if times else [],
-        "from": moment(min(times)) if times else None,
-        "to": moment(max(times)) if times else None,
-        "segments": len(times),
-        "bytes": instance.bytes,
-        "states": instance.state_epochs,
-    }
-
-
-def _row(said: dict[str, Any]) -> list[str]:
-    epochs, states = said["epochs"], [str(each) for each in said["states"]]
-    shown = states if len(states) <= _FEW else [*states[:2], "...", states[-1]]
-    return [
-        said["operator"],
-        str(said["instance"]),
-        f"{epochs[0]}..{epochs[1]}" if epochs else "-",
-        said["from"] or "-",
-        said["to"] or "-",
-        str(said["segments"]),
-        f"{said['bytes']:,}",
-        ", ".join(shown) or "-",
-    ]
-
-
-def _verified(instance: ArchivedInstance, epoch: Epoch | None) -> Iterator[dict[str, Any]]:
+def _verified(
+    instance: ArchivedInstance, missing: Sequence[MissingEpochs], epoch: Epoch | None
+) -> Iterator[dict[str, Any]]:
     """Epoch by epoch. What is at the end of the archive, and has not ended, is not asked for. Behind what cannot be
     repeated it goes on with the next state."""
     head = {"operator": instance.operator, "instance": instance.origin.instance}
     upto = epoch if epoch is not None else instance.last_ended
+    if epoch is None:
+        for each in missing:
+            yield {**head, **_not_there(each)}
     if upto is None or upto not in instance.epochs:
-        why = (
-            "no epoch that has ended is in the archive"
-            if upto is None
-            else f"epoch {upto} is not in the archive"
+        why = "no epoch that has ended is in the archive"
+        if upto is not None:
+            known = [f": {each.why}" for each in missing if upto in each]
+            why = "".join([f"epoch {upto} is not in the archive", *known])
+        is_open = (
+            upto is None and bool(instance.epochs) and not any(each.absence.is_certain for each in missing)
         )
-        yield {**head, "repeated": False, "why": why}
+        yield {**head, "repeated": False, "why": why, **({"open": True} if is_open else {})}
         return
     if epoch is None:
-        for result in _from_states(instance, repeated_throughout(instance, upto), upto):
+        for result in _from_states(instance, repeated_from_states(instance, upto), upto):
             yield {**head, **result}
     else:
         with desk_for(instance) as desk:
@@ -144,6 +122,7 @@ def _from_states(
     instance: ArchivedInstance, repeated: Iterable[tuple[Episode | Lacking, Desk]], upto: Epoch
 ) -> Iterator[dict[str, Any]]:
     before, place = 0, None
+    told: set[Epoch | str] = set()  # what comes again, from an earlier state
     erased: Epoch | None = None  # behind which others may be, that it passes over to the next state
     for found, desk in repeated:
         if erased is not None and found.epoch is not None:
@@ -154,9 +133,13 @@ def _from_states(
         if isinstance(found, Lacking):
             if found.is_erased:
                 erased = found.epoch
-            yield _not_repeated(found)
+            if found.why not in told:
+                yield _not_repeated(found)
+            told.add(found.why)
         else:
-            yield {"epoch": found.epoch, "repeated": True, "records": desk.records - before}
+            if found.epoch not in told:
+                yield {"epoch": found.epoch, "repeated": True, "records": desk.records - before}
+            told.add(found.epoch)
             before = desk.records
     if erased is not None:
         yield from _erased_behind(instance, erased, epoch_after(upto))
@@ -180,12 +163,23 @@ def _not_repeated(lacking: Lacking) -> dict[str, Any]:
     }
 
 
+def _not_there(missing: MissingEpochs) -> dict[str, Any]:
+    said = {
+        "missing": [missing.first, missing.last],
+        "repeated": False,
+        "why": f"of {missing} other instances have more: {missing.why}",
+    }
+    if missing.absence is Absence.DROPPED:
+        return {**said, "before": True}
+    return said if missing.absence.is_certain else {**said, "open": True}
+
+
 def _line(result: dict[str, Any]) -> str:
     place = f"{result['operator']}[{result['instance']}]"
     if result["repeated"]:
         return f"{place} epoch {result['epoch']}: {result['records']:,} records, repeated to the byte"
     if result.get("erased"):
         return f"{place} {result['why']}"
-    if result.get("before"):
+    if result.get("before") or result.get("open"):
         return f"{place}: not looked at: {result['why']}"
     return f"{place}: CANNOT BE REPEATED: {result['why']}"

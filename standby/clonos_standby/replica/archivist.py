@@ -5,6 +5,9 @@ beyond some size in a file without a name, which goes with the process.
 
 States are what a later repetition begins from. They are stored in a thread of their own, and one that could not be
 stored is no loss: a repetition begins farther back.
+
+What is too old or too much goes before a state is stored, and where storage has refused a segment: on a full disk
+it may be what takes the room.
 """
 
 from __future__ import annotations
@@ -17,9 +20,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import IO, Final
 
-from clonos.errors import ClonosError
+from clonos.errors import ClonosError, StorageUnavailable
 from clonos.protocol.archive.archive_segment import ArchiveSegment, RanOn
 from clonos.protocol.archive.retention import kept_behind
 from clonos.protocol.archive.segment_cutter import InputSpool, SegmentCutter
@@ -35,7 +39,7 @@ from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.storage.archive import Archive
 from clonos.storage.archive_keys import NO_KEYS, ArchiveKeys
 from clonos.storage.keyed_state import KeyedState
-from clonos.storage.snapshots import SnapshotStore
+from clonos.storage.snapshots import PendingSnapshot, SnapshotStore
 from clonos.wire.block import has_rows, without_ride_along
 from clonos.wire.messages import Bundle
 from clonos_standby.server.log import log
@@ -138,6 +142,8 @@ class Archivist:
         self._has_program = False
         self._store: SnapshotStore | None = None
         self._storing: threading.Thread | None = None
+        self._freeing = threading.Lock()
+        self._opening = threading.RLock()
         self._state_at: float | None = None  # when the last state was begun, by the steady clock
         self._records = 0  # that had been processed then
 
@@ -178,7 +184,18 @@ class Archivist:
         """Before the checkpoint is stored; in whichever thread does that. Raises StorageUnavailable."""
         if not self._due:
             return
-        archive = self._opened(self._due[0].fence)
+        fence = self._due[0].fence
+        try:
+            self._write_due(self._opened(fence))
+        except StorageUnavailable as error:
+            with suppress(ClonosError):
+                log(
+                    "archive_freed", f"what is too old or too much is dropped, and it is tried again: {error}"
+                )
+                self._free(fence)
+            self._write_due(self._opened(fence))
+
+    def _write_due(self, archive: Archive) -> None:
         if not self._has_program:
             if not archive.has_program(self._program):
                 archive.write_program(self._program, self._raw_program)
@@ -189,11 +206,12 @@ class Archivist:
 
     def _opened(self, fence: Fence) -> Archive:
         """Under the fence that the process has by then."""
-        if self._archive is None:
-            archive = Archive(self._checkpoint, keys=self._keys, query=self._query)
-            archive.begin_writing_of(self._origin, fence)
-            self._archive = archive
-        return self._archive
+        with self._opening:
+            if self._archive is None:
+                archive = Archive(self._checkpoint, keys=self._keys, query=self._query)
+                archive.begin_writing_of(self._origin, fence)
+                self._archive = archive
+            return self._archive
 
     # ---------------------------------------------------------------- states
 
@@ -205,36 +223,57 @@ class Archivist:
         if not self._is_due(name, records) or (self._storing is not None and self._storing.is_alive()):
             return
         self._state_at, self._records = time.monotonic(), records
+        self._storing = threading.Thread(
+            target=self._store_state,
+            args=(name, self._begun(name, state, meta, at)),
+            name="archive",
+            daemon=True,
+        )
+        self._storing.start()
+
+    def _begun(
+        self, name: SnapshotName, state: KeyedState, meta: bytes, at: LogOffset
+    ) -> PendingSnapshot | None:
         try:
-            store = self._states(name.fence)
             sequence = MARKED_EVERY * at  # of those inside an epoch, too, all are kept
-            pending = store.begin(state, meta, epoch=name.epoch, sequence=sequence, final=name.final)
+            store = self._states(name.fence)
+            return store.begin(state, meta, epoch=name.epoch, sequence=sequence, final=name.final)
         except ClonosError as error:
             self._not_kept(error)
-            return
+            return None
 
-        def store_it() -> None:
-            try:
-                store.store(pending)
-                self._forget(store)
-                self._compact(name)
-            except ClonosError as error:
-                self._not_kept(error)
+    def _store_state(self, name: SnapshotName, pending: PendingSnapshot | None) -> None:
+        """None could not be begun; what is to be dropped goes also then."""
+        try:
+            self._free(name.fence)
+            if pending is not None:
+                self._store_begun(pending)
+            self._compact(name)
+        except ClonosError as error:
+            self._not_kept(error)
 
-        self._storing = threading.Thread(target=store_it, name="archive", daemon=True)
-        self._storing.start()
+    def _store_begun(self, pending: PendingSnapshot) -> None:
+        store = self._states(pending.name.fence)
+        try:
+            store.store(pending)
+        except ClonosError:
+            store.abandon(pending)  # its files take room here
+            raise
 
     def _states(self, fence: Fence) -> SnapshotStore:
         """Under the fence of the process. What the newest state has is not stored again."""
-        if self._store is None:
-            self._store = self._opened(fence).states(self._origin, fence=fence, pending=self._pending)
-            self._store.keep_from(0)
-            newest = max(self._store.manifests(), default=None, key=lambda name: (name.sequence, name.fence))
-            if newest is not None and (found := self._store.readable(newest)) is not None:
-                self._store.share(found)
-        elif fence > self._store.fence:
-            self._store.claim(fence)
-        return self._store
+        with self._opening:
+            if self._store is None:
+                self._store = self._opened(fence).states(self._origin, fence=fence, pending=self._pending)
+                self._store.keep_from(0)
+                newest = max(
+                    self._store.manifests(), default=None, key=lambda name: (name.sequence, name.fence)
+                )
+                if newest is not None and (found := self._store.readable(newest)) is not None:
+                    self._store.share(found)
+            elif fence > self._store.fence:
+                self._store.claim(fence)
+            return self._store
 
     def _is_due(self, name: SnapshotName, records: int) -> bool:
         if name.final:
@@ -248,17 +287,29 @@ class Archivist:
             files = self._opened(name.fence).segments(self._origin)
             files.compact(Epoch(name.epoch - 1), name.fence)
 
-    def _forget(self, store: SnapshotStore) -> None:
-        segments = self._opened(store.fence).segments(self._origin)
-        stored = segments.stored()
-        now = self._clock.reads(*_clocks(), (each.written_at for each in stored))
-        horizon = 0 if now is None else now - int(self._keep * 1_000_000)  # nothing was written before 1970
-        states = [name.epoch for name in store.manifests() if name.final]
-        behind = kept_behind(stored, states, horizon, self._most)
-        if behind == NO_EPOCH:
-            return
-        segments.drop_upto(behind)
-        store.forget(before_epoch=behind)
+    def _free(self, fence: Fence) -> None:
+        """Drop what is too old or too much, and not needed by what is kept. Raises StorageUnavailable or Fenced."""
+        with self._freeing:
+            segments = self._opened(fence).segments(self._origin)
+            segments.drop_leftovers()
+            stored = segments.stored()
+            now = self._clock.reads(*_clocks(), (each.written_at for each in stored))
+            horizon = (
+                0 if now is None else now - int(self._keep * 1_000_000)
+            )  # nothing was written before 1970
+            there = self._opened(fence).states(self._origin).manifests()
+            behind = kept_behind(stored, (name.epoch for name in there if name.final), horizon, self._most)
+            if behind == NO_EPOCH:
+                return
+            try:
+                # Before segments: what is missing behind the first state was lost then (`protocol.archive.missing`).
+                self._states(fence).forget(before_epoch=behind)
+            except StorageUnavailable:
+                # It has to be written down which process this is, for which there may be no room yet.
+                segments.drop_upto(behind)
+                self._states(fence).forget(before_epoch=behind)
+            else:
+                segments.drop_upto(behind)
 
     def _not_kept(self, error: ClonosError) -> None:
         log("archive_state", f"a state for the archive could not be stored; the next one will do: {error}")

@@ -59,6 +59,7 @@ def encode(snapshot: InstanceSnapshot, *, acked_input: int = 0) -> bytes:
             **({"policy": snapshot.kept_of_policy} if snapshot.kept_of_policy else {}),
             **({"channel_state": snapshot.channel_state} if snapshot.channel_state else {}),
             **({"unkept": snapshot.unkept} if snapshot.unkept else {}),
+            **({} if snapshot.origin is None else {"origin": list(snapshot.origin)}),
         }
     )
 
@@ -130,6 +131,7 @@ def decode(raw: bytes, row_class: Callable[[int], type]) -> InstanceSnapshot:
             counted=_counted(said.get("counted")),
             kept_of_policy=said.get("policy", b""),
             unkept=said.get("unkept", {}),
+            origin=Origin(*said["origin"]) if "origin" in said else None,
         )
     except (KeyError, TypeError, ValueError, StateError, InputError) as error:
         raise SnapshotCorrupt(f"snapshot metadata cannot be read: {error}") from error

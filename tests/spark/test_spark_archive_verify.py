@@ -1,0 +1,207 @@
+"""`clonos archive verify` tells what an instance lacks, and what stands in its place; what need not be wrong does not
+count."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from streams import Place
+
+from clonos import cli
+from clonos.storage.manifest import Manifest
+from clonos.values import state_codec
+
+pytestmark = pytest.mark.spark
+EPOCHS = 5
+LAST = EPOCHS - 1
+
+
+def see(key: Any, row: Any, ctx: Any) -> Iterator[tuple[Any, ...]]:
+    ctx.state["n"] = ctx.state.get("n", 0) + 1
+    yield row.k, ctx.state["n"]
+
+
+def run_to(place: Place, last: int) -> None:
+    """Each epoch in a start of its own, so that there is a state at its end. Both instances are given as many records
+    each time, so that their logs are equally long."""
+    for epoch in range(len(place.rows()) // 4, last + 1):
+        place.spark.conf.set("spark.clonos.archive.keep", "1 day")
+        rows = place.causal("k string", partitions=1).groupBy("k")
+        place.start(rows.process(see, "k string, n long", name="see", parallelism=2))
+        place.write(({"k": key} for key in ("a", "b", "c", "d")), partitions=1)
+        place.await_rows(4 * (epoch + 1))
+        place.await_commit()
+        place.stop()
+
+
+def verified(checkpoint: Path, capsys: pytest.CaptureFixture[str], code: int) -> list[dict[str, Any]]:
+    capsys.readouterr()
+    found = cli.main(["archive", "verify", str(checkpoint), "--json"])
+    told = capsys.readouterr()
+    assert found == code, told
+    said: list[dict[str, Any]] = json.loads(told.out)
+    return said
+
+
+def why(said: list[dict[str, Any]], **what: Any) -> str:
+    return "; ".join(each["why"] for each in said if not each["repeated"] and what.items() <= each.items())
+
+
+Change = Callable[[Path], None]
+
+
+def without(*epochs: int, states: Sequence[int] = ()) -> Change:
+    """Of the first instance."""
+
+    def drop(archive: Path) -> None:
+        for epoch in epochs:
+            for path in (archive / "segments" / "2" / "0").glob(f"{epoch:020d}-*"):
+                path.unlink()
+        for path in manifests(archive, 0):
+            if Manifest.from_bytes(path.read_bytes(), "it").epoch in states:
+                path.unlink()
+
+    return drop
+
+
+def manifests(archive: Path, instance: int) -> list[Path]:
+    """Of its states, oldest first."""
+    return sorted((archive / "state" / "2" / str(instance) / "manifests").iterdir())
+
+
+def without_origin(meta: bytes) -> bytes:
+    """As an earlier version has written it."""
+    said = state_codec.decode(meta)
+    del said["origin"]
+    return state_codec.encode(said)
+
+
+def with_states_of_the_other(*epochs: int, has_origin: bool = True) -> Change:
+    """In the place of those of the first instance."""
+
+    def put(archive: Path) -> None:
+        for own, other in zip(manifests(archive, 0), manifests(archive, 1), strict=True):
+            its = Manifest.from_bytes(other.read_bytes(), "it")
+            if its.epoch in epochs:
+                own.unlink()
+                meta = its.meta if has_origin else without_origin(its.meta)
+                own.with_name(str(its.name)).write_bytes(replace(its, meta=meta).to_bytes())
+                share_files(archive)
+
+    return put
+
+
+def with_what_the_other_has_kept(epoch: int) -> Change:
+    """In a state of the first instance, which says what it says itself."""
+
+    def put(archive: Path) -> None:
+        for own, other in zip(manifests(archive, 0), manifests(archive, 1), strict=True):
+            mine, its = (Manifest.from_bytes(path.read_bytes(), "it") for path in (own, other))
+            if mine.epoch == epoch:
+                own.write_bytes(replace(mine, files=its.files).to_bytes())
+                share_files(archive)
+
+    return put
+
+
+def share_files(archive: Path) -> None:
+    states = archive / "state" / "2"
+    for path in (states / "1" / "files").iterdir():
+        shutil.copy(path, states / "0" / "files")
+
+
+def segments_of_the_other(archive: Path) -> None:
+    """In the place of those of the last epoch of the first instance."""
+    segments = archive / "segments" / "2"
+    (own,), (other,) = ([*(segments / at).glob(f"{LAST:020d}-*")] for at in "01")
+    shutil.copy(other, own)
+
+
+def before_the_commit(change: Change) -> Change:
+    """Before the last epoch has committed."""
+
+    def drop(archive: Path) -> None:
+        change(archive)
+        (archive.parent.parent / "commits" / str(LAST)).unlink()
+
+    return drop
+
+
+ENDS = f"of epoch {LAST} other instances have more: "
+CHANGES = {
+    "nothing": (lambda archive: None, 0, []),
+    "first epochs": (
+        without(0, 1, states=range(EPOCHS)),
+        1,
+        ["of epochs 0 to 1 other instances have more: lost"],
+    ),
+    "first epochs, and a state older than the first one left": (
+        without(0, 1, 2, states=[1, 2]),
+        1,
+        [
+            "of epochs 1 to 2 other",
+            "the last state before it, of the end of epoch 0, is at",
+            "what was between",
+        ],
+    ),
+    "first epochs as they are dropped": (
+        without(0, 1, states=[0]),
+        0,
+        ["of epochs 0 to 1 other", "archive.keep"],
+    ),
+    "an epoch between": (without(2), 1, ["of epoch 2 other instances have more: lost"]),
+    "last epochs": (
+        without(LAST - 1, LAST),
+        1,
+        [f"of epochs {LAST - 1} to {LAST} other instances have more: lost"],
+    ),
+    "the last epoch": (without(LAST), 1, [f"{ENDS}lost"]),
+    "an epoch that may not have ended": (before_the_commit(without(LAST)), 0, [f"{ENDS}lost, or not ended"]),
+    "states of another instance": (
+        with_states_of_the_other(*range(EPOCHS)),
+        1,
+        [
+            "the state of the end of epoch 0: it is of another instance, 2-1",
+            f"of the end of epoch {LAST}: it is",
+        ],
+    ),
+    "a later state of another instance": (
+        with_states_of_the_other(2),
+        1,
+        ["the state of the end of epoch 2: it is of another instance"],
+    ),
+    "as an earlier version has stored it": (
+        with_states_of_the_other(2, has_origin=False),
+        1,
+        ["the state of the end of epoch 2: it is not what the instance was there"],
+    ),
+    "a later state with what another has kept": (
+        with_what_the_other_has_kept(2),
+        1,
+        ["differs from the recording"],
+    ),
+    "a segment of another instance": (segments_of_the_other, 1, ["has another segment"]),
+}
+
+
+def test_what_is_missing_and_what_is_not_its_own_is_told(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_to(place, LAST)
+    for name, (change, code, texts) in CHANGES.items():
+        copy = Path(shutil.copytree(place.checkpoint, place.base / name))
+        change(copy / "clonos" / "archive")
+        said = verified(copy, capsys, code)
+        for text in texts:
+            assert text in why(said, instance=0), (name, said)
+        assert not why(said, instance=1), (name, said)
+        repeated = [each["epoch"] for each in said if each["repeated"]]
+        assert len(
+            set(zip(repeated, (each["instance"] for each in said if each["repeated"]), strict=True))
+        ) == len(repeated), (name, said)
