@@ -77,7 +77,7 @@ def _is_well(results: list[dict[str, Any]]) -> bool:
     """What is from before the archive need not be repeated, if anything of the instance can be; what was erased need
     not be at all, nor what may not have ended."""
     some = {(each["operator"], each["instance"]) for each in results if each["repeated"]}
-    return bool(some) and all(
+    return any(each["repeated"] or each.get("erased") for each in results) and all(
         each["repeated"]
         or each.get("erased")
         or each.get("open")
