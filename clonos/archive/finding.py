@@ -64,6 +64,18 @@ def _values(text: str) -> tuple[Any, ...]:
         return (text,)
 
 
+def as_condition(value: Any) -> str | None:
+    """A value, as JSON has it, for people to read, and to look for: a text as it is, but in quotes where it would be
+    taken for null, or for a text in quotes, or some of it would not be seen. None stands for null."""
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    seen = value.strip()
+    is_plain = value == seen and seen not in ("", "null") and not seen.startswith('"')
+    return value if is_plain else json.dumps(value, ensure_ascii=False)
+
+
 def _is_one_of(value: Any, wanted: tuple[Any, ...]) -> bool:
     text, *values = wanted
     if isinstance(value, bool):
