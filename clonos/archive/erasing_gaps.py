@@ -3,7 +3,7 @@ them (`protocol.archive.erasure.not_there`): retention looks at each instance al
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set as AbstractSet
 
 from clonos.archive.reading import LAST, ArchivedInstance
 from clonos.protocol.archive.episode import Lacking
@@ -11,8 +11,11 @@ from clonos.protocol.archive.erasure import NotThere, not_there
 from clonos.protocol.ids import NO_EPOCH, Epoch
 
 
-def gaps_of(owner: ArchivedInstance, every: Sequence[ArchivedInstance]) -> NotThere:
-    """Of an instance of the operator. `every`: the instances of all operators."""
+def gaps_of(
+    owner: ArchivedInstance, every: Sequence[ArchivedInstance], beyond: AbstractSet[Epoch] = frozenset()
+) -> NotThere:
+    """Of an instance of the operator. `every`: the instances of all operators; `beyond`: epochs of which one of them
+    has something in what it has of the next (`erasing_beyond`)."""
     archived = {epoch for each in every for epoch in each.epochs}
     erased = {epoch for epoch in owner.epochs if is_erased(owner, epoch)}
     has = set(owner.epochs) - {
@@ -23,11 +26,12 @@ def gaps_of(owner: ArchivedInstance, every: Sequence[ArchivedInstance]) -> NotTh
         for epoch in archived - has
         if any(epoch in each.epochs and not is_erased(each, epoch) for each in every)
     }
+    gone_on = beyond - has
     last = max(has, default=NO_EPOCH)
     ended = {
         epoch for epoch in others if epoch > last and any(_may_have_ended(each, epoch) for each in every)
     }
-    return not_there(has, others, ended)
+    return not_there(has, others | gone_on, ended | gone_on)
 
 
 def is_erased(instance: ArchivedInstance, epoch: Epoch) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from clonos.protocol.engine.epoch_counts import Counted
@@ -68,6 +68,10 @@ class InstanceSnapshot:
         """By channel the last position that is in it: consumed, or waiting."""
         pending = {channel: position for channel, position, _ in self.pending}
         return {**self.covered, **pending, **self.channel_reached}
+
+    def without_log(self) -> InstanceSnapshot:
+        """For where the log is kept elsewhere, and goes from there when it has to."""
+        return replace(self, log=b"", live_since=LOG_BEGIN)
 
     def resume(self, awaited_input: Mapping[int, int]) -> None:
         """It is where another attempt begins, to which the epoch comes again from its beginning."""
