@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from clonos.archive.given_value import example_of, read_text
+from clonos.archive.given_value import example_of, read_text, values_of
 from clonos.archive.shown_row import ShownRow
 from clonos.errors import ConfigurationError
 from clonos.operators.rows import spark_name, zone_of
@@ -79,6 +79,19 @@ class Condition:
         value = example_of(kind)
         text = value if isinstance(value, str) else json.dumps(value)
         return shlex.quote(f"{_named(self.column)}={text}")
+
+
+def as_condition(value: Any) -> str | None:
+    """A value, as JSON has it, for people to read, and to look for: a text as it is, but in quotes where it would be
+    taken for null, or for a list or a text in quotes, or some of it would not be seen. None stands for null."""
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    is_plain = (
+        value == value.strip() and value not in ("", "null") and values_of(value, pa.string()) == [value]
+    )
+    return value if is_plain else json.dumps(value, ensure_ascii=False)
 
 
 def _named(column: str) -> str:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
 
 from clonos.archive.desk import Desk
+from clonos.archive.erasing_beyond import Beyond, beyond_epochs
 from clonos.archive.gaps import ArchiveGaps, is_erased
 from clonos.archive.given_key import Key, key_given
 from clonos.archive.reading import ArchivedInstance, ArchivedQuery, desk_for
@@ -34,6 +35,7 @@ from clonos.protocol.archive.episode import Episode, Lacking
 from clonos.protocol.archive.erasure import (
     ErasurePlan,
     StatesFound,
+    may_have_key,
     planned,
     with_those_that_were_waited_for,
 )
@@ -43,7 +45,6 @@ from clonos.protocol.line.snapshot_name import SnapshotName
 from clonos.storage.manifest import Manifest
 from clonos.values.key_codec import pack
 from clonos_standby.cluster.spec import NodeSpec
-from clonos_standby.replica import snapshot_metadata as metadata
 
 _FROM_STATE: Final = "it can be repeated only from a state"
 _ARRAY: Final = 0x90  # how a short array begins, packed
@@ -60,6 +61,8 @@ class Erasure:
     with_key: dict[Origin, set[SnapshotName]] = field(
         default_factory=dict
     )  # states with something of the key, or with remains that may be
+    with_recorded: dict[Origin, set[SnapshotName]] = field(default_factory=dict)
+    """States with what was recorded, or came, in an epoch of which it is not known that the key did not come in it."""
     unknown_states: dict[Origin, set[SnapshotName]] = field(default_factory=dict)
     unknown: dict[str, str] = field(default_factory=dict)
     """What cannot be looked into, so that it has to go, too, and why it cannot."""
@@ -67,7 +70,10 @@ class Erasure:
     @property
     def states(self) -> int:
         """That have something of the key, or may have."""
-        return sum(map(len, (*self.with_key.values(), *self.unknown_states.values())))
+        found: set[tuple[Origin, SnapshotName]] = set()
+        for each in (self.with_key, self.with_recorded, self.unknown_states):
+            found.update((origin, name) for origin, names in each.items() for name in names)
+        return len(found)
 
     @property
     def is_nothing(self) -> bool:
@@ -122,12 +128,14 @@ class KeyEraser:
         """Raises StateError where no program of the operator can be loaded, by which its keys are known."""
         found = Erasure()
         marked: set[Epoch] = set()
-        waits: set[Epoch] = set()
+        beyond = {instance.origin: beyond_epochs(instance) for instance in self._all}
+        gone_on = {epoch for each in beyond.values() for epoch in each.epochs}
+        waits = set(gone_on)
         for instance in self._owners:
             if isinstance(instance.cleaned_upto, Lacking):
                 found.unknown[f"states of {instance}"] = instance.cleaned_upto.why
                 found.instances.add(instance.origin)
-            has, waited = self._marked_in(instance, found)
+            has, waited = self._marked_in(instance, self._gaps_in(instance, gone_on, found), found)
             if self._look_at_states(instance, found) or has:
                 found.instances.add(instance.origin)
             marked |= has
@@ -139,22 +147,38 @@ class KeyEraser:
         for instance in self._all:
             for epochs, why in instance.files.unreadable(found.epochs).items():
                 found.unknown[f"epochs {epochs[0]} to {epochs[-1]} of {instance}"] = why
-            if instance not in self._owners and found.epochs:
-                self._look_for_damage(instance, found)
+            self._look_beyond(instance, beyond[instance.origin], found)
         return found
 
-    def _gaps_in(self, instance: ArchivedInstance, found: Erasure) -> frozenset[Epoch]:
+    def _look_beyond(self, instance: ArchivedInstance, beyond: Beyond, found: Erasure) -> None:
+        """At what of an epoch is in states. One whose files are not known keeps those of others from being removed."""
+        known = frozenset[Epoch].intersection(*(frozenset(each.epochs) for each in self._owners))
+        recorded = {name for name in beyond.states if may_have_key(name.epoch, found.epochs, known)}
+        if recorded:
+            found.with_recorded[instance.origin] = recorded
+        if instance in self._owners:
+            return  # they have been looked at
+        for name, why in beyond.damaged.items():
+            if found.epochs or may_have_key(name.epoch, found.epochs, known):
+                _note_unknown(instance, name, why, found)
+                found.unknown_states.setdefault(instance.origin, set()).add(name)
+
+    def _gaps_in(
+        self, instance: ArchivedInstance, gone_on: AbstractSet[Epoch], found: Erasure
+    ) -> frozenset[Epoch]:
         """Of which epochs an instance of the operator has nothing, so that the key may be in what others have."""
-        gaps = self._gaps.erasing(instance)
+        gaps = self._gaps.erasing(instance, gone_on)
         for each in gaps.missing:
             found.unknown[f"{each} that {instance} does not have"] = each.why
         return gaps.epochs
 
-    def _marked_in(self, instance: ArchivedInstance, found: Erasure) -> tuple[set[Epoch], set[Epoch]]:
-        """In which epochs the function was called for the key, or a record of it came, or may have; and at which
-        epochs' ends records waited for the next one."""
+    def _marked_in(
+        self, instance: ArchivedInstance, gaps: frozenset[Epoch], found: Erasure
+    ) -> tuple[set[Epoch], set[Epoch]]:
+        """In which epochs the function was called for the key, or a record of it came, or may have, as in those of
+        `gaps`; and at which epochs' ends records waited for the next one."""
         watcher = _KeyWatcher(self.key)
-        marked: set[Epoch] = set(self._gaps_in(instance, found))
+        marked: set[Epoch] = set(gaps)
         known: set[Epoch] = set()
         waits: set[Epoch] = set()
         why = "it cannot be repeated"
@@ -251,15 +275,6 @@ class KeyEraser:
             found.unknown_states[instance.origin] = unknown
         return bool(with_key or unknown)
 
-    def _look_for_damage(self, instance: ArchivedInstance, found: Erasure) -> None:
-        """A state whose files are not known keeps those of others from being removed."""
-        for name in instance.state_names:
-            try:
-                instance.states.named(str(name))
-            except SnapshotCorrupt as error:
-                _note_unknown(instance, name, error.message, found)
-                found.unknown_states.setdefault(instance.origin, set()).add(name)
-
     # ---------------------------------------------------------------- what is done
 
     def plan(self, found: Erasure, fence: Fence) -> ErasurePlan:
@@ -287,9 +302,7 @@ class KeyEraser:
         return StatesFound(
             instance.state_names,
             found.with_key.get(instance.origin, frozenset()),
-            {name for name in instance.state_names if _has_log(instance, name)}
-            if found.epochs
-            else frozenset(),
+            found.with_recorded.get(instance.origin, frozenset()),
             found.unknown_states.get(instance.origin, frozenset()),
         )
 
@@ -387,9 +400,3 @@ def program_of(instance: ArchivedInstance, epoch: Epoch | None = None) -> NodeSp
                 return program
             why = program.why
     raise StateError(f"the program of {instance} cannot be loaded: {why}")
-
-
-def _has_log(instance: ArchivedInstance, name: SnapshotName) -> bool:
-    """Whether a state has the end of the log, in which there may be what was recorded of an erased epoch."""
-    state = instance.states.readable(name)
-    return state is not None and bool(metadata.decode(state.meta, lambda _: tuple).log)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -28,8 +28,10 @@ from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Epoch, Origin
 from clonos.protocol.line.snapshot_name import SnapshotName
 from clonos.spark.leadership import DriverLeadership
+from clonos.storage.keyed_state import KeyedState
 from clonos.storage.segment_files import SegmentFiles
 from clonos.storage.snapshots import SnapshotStore
+from clonos_standby.replica import snapshot_metadata as metadata
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,10 +150,13 @@ class ErasureSteps:
         states.drop([name for name in (*one.drops, *one.cleans) if name in there])
 
     def _store_without(self, instance: ArchivedInstance, name: SnapshotName, states: SnapshotStore) -> None:
-        with looked_into(), desk_at(instance, name) as (desk, _):
-            if instance.origin in self._owners:
+        with looked_into():
+            if instance.origin not in self._owners:
+                _store_without_log(instance, name, states)
+                return
+            with desk_at(instance, name) as (desk, _):
                 desk.forget(self._key)
-            desk.store(states, epoch=name.epoch, final=name.final, sequence=name.sequence, is_anew=True)
+                desk.store(states, epoch=name.epoch, final=name.final, sequence=name.sequence, is_anew=True)
 
     def _erase_epochs(self, one: InstanceErasure) -> None:
         """What the query has run of them since the plan was made is not in the plan, and is looked at behind it."""
@@ -163,6 +168,21 @@ class ErasureSteps:
         left = [_last_readable(files, list(names)) for _, names in groupby(gone, lambda name: name.epoch)]
         if gone:
             files.replace(gone, [erased(each, now) for each in left if each is not None])
+
+
+def _store_without_log(instance: ArchivedInstance, name: SnapshotName, states: SnapshotStore) -> None:
+    """It is all that has to go. No program is needed for that: what cannot be repeated here may be elsewhere."""
+    found = instance.states.named(str(name))
+    if found is None:
+        return
+    meta = metadata.encode(metadata.decode(found.meta, lambda _: tuple).without_log())
+    with tempfile.TemporaryDirectory(prefix="clonos-erasure-") as folder:
+        path = str(Path(folder, "state"))
+        states.restore(found, path)
+        with closing(KeyedState(path)) as state:
+            states.finish(
+                states.begin(state, meta, epoch=name.epoch, sequence=name.sequence, final=name.final)
+            )
 
 
 def _last_readable(files: SegmentFiles, names: Sequence[SegmentName]) -> ArchiveSegment | None:

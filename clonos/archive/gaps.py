@@ -3,7 +3,7 @@ retention looks at each instance alone, a query is killed before all have ended 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set as AbstractSet
 
 from clonos.archive.reading import LAST, ArchivedInstance, ArchivedQuery
 from clonos.protocol.archive.episode import Lacking
@@ -35,8 +35,9 @@ class ArchiveGaps:
             if keeps.absence(epoch) is Absence.DROPPED or self._has_ended(epoch)
         )
 
-    def erasing(self, owner: ArchivedInstance) -> NotThere:
-        """Of which an instance of the operator whose key is erased lacks anything, while another one has something."""
+    def erasing(self, owner: ArchivedInstance, beyond: AbstractSet[Epoch] = frozenset()) -> NotThere:
+        """Of which an instance of the operator whose key is erased lacks anything, while another one has something.
+        `beyond`: epochs of which one has something in what it has of the next (`erasing_beyond`)."""
         erased = {epoch for epoch in owner.epochs if is_erased(owner, epoch)}
         has = set(owner.epochs) - {
             epoch for epoch in erased if not owner.has_ended(epoch) or self._has_come_again(epoch)
@@ -52,7 +53,8 @@ class ArchiveGaps:
             for epoch in others
             if epoch > last and any(_may_have_ended(each, epoch) for each in self._every)
         }
-        return not_there(self._keeps(owner, has), others, ended)
+        gone_on = beyond - has
+        return not_there(self._keeps(owner, has), others | gone_on, ended | gone_on)
 
     def _keeps(self, instance: ArchivedInstance, has: set[Epoch]) -> InstanceKeeps:
         return InstanceKeeps(has, min(instance.state_epochs, default=None), self._any, self._committed)

@@ -93,11 +93,14 @@ class Archive:
             if (text := _FENCE.fullmatch(found[3])) is None or read_fence(text[0])[0] < fence:
                 self._folder.delete(f"{TMP}/{name}")
 
-    def sweep(self, origins: Iterable[Origin]) -> None:
-        """While no process writes: what any have left that were killed, of the states of these instances, too."""
+    def sweep(self, origins: Iterable[Origin], fence: Fence) -> None:
+        """While no process writes, by a driver of this fence: what any have left that were killed, of the states of
+        these instances, too. Files of theirs are stored before the state is there that they are of."""
         self._folder.sweep()
         for origin in origins:
             Folder(*resolve(f"{self._checkpoint}/{FOLDER}/{_state(origin)}"), tag=_TAG).sweep()
+            if self._folder.sizes(f"{_state(origin)}/files"):
+                self.states(origin, fence=fence).drop([])
 
     # keys
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -282,5 +283,16 @@ def test_a_standby_leaves_nothing_of_an_epoch_that_has_committed() -> None:
     cutter.truncate(LogOffset(6))
     cutter.truncate(LogOffset(3))
     cutter.record(LogOffset(6), b"behind")
-    (only,) = cutter.cut(request(4), snapshot(4, 12), written_at=1, is_end=False)
+    begun = replace(snapshot(4, 12), epoch_log_offset=LogOffset(6))
+    (only,) = cutter.cut(request(4), begun, written_at=1, is_end=False)
     assert (only.log_start, only.log) == (6, b"behind")
+
+
+def test_a_standby_leaves_nothing_of_the_epoch_before_the_one_in_which_it_took_over() -> None:
+    """Whoever drops or erases that looks into its own segments alone."""
+    cutter = SegmentCutter(ORIGIN, "p", Spool(), lineage=True)
+    cutter.record(LogOffset(BEGIN - 6), b"before" + LOG)
+    cutter.note_lineage(BEGIN, b"0")
+    cutter.note_lineage(LogOffset(BEGIN + PART), b"1")
+    (only,) = cutter.cut(request(4), snapshot(4, BEGIN + PART), written_at=1, is_end=False)
+    assert (only.log_start, only.log, only.lineage) == (BEGIN, LOG[:PART], b"1")

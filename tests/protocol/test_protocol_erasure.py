@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
+import pytest
 from hypothesis import given, strategies as st
 
 from clonos.protocol.archive.archive_segment import ArchiveSegment, EpochEnded
@@ -15,7 +16,9 @@ from clonos.protocol.archive.erasure import (
     StatesFound,
     bounds_noted,
     ends_that_are_needed,
+    epochs_before_its_own,
     erased,
+    may_have_key,
     not_there,
     planned,
     serves_upto,
@@ -25,6 +28,7 @@ from clonos.protocol.archive.missing import Absence, InstanceKeeps
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Epoch, LogOffset, Origin, OutputNumber
 from clonos.protocol.line.snapshot_name import SnapshotName
+from clonos.protocol.recovery.causal import determinant_codec as codec
 
 EPOCHS = st.frozensets(st.integers(0, 12).map(Epoch))
 SEGMENT = ArchiveSegment(
@@ -163,7 +167,46 @@ def test_an_epoch_that_had_not_ended_is_erased_however_it_ends() -> None:
     assert isinstance(found, Lacking) and found.is_erased
 
 
-KINDS = st.sampled_from(["with key", "with log", "unknown", "plain"])
+@given(st.integers(0, 12).map(Epoch), EPOCHS, EPOCHS)
+def test_what_was_recorded_of_an_epoch_may_be_of_the_key_unless_it_is_known_not_to_be(
+    epoch: Epoch, gone: frozenset[Epoch], known: frozenset[Epoch]
+) -> None:
+    """Also where nothing is erased: retention has dropped the epoch, and with it what would tell."""
+    assert may_have_key(epoch, gone, known) == (epoch not in known - gone)
+
+
+def boundary(epoch: int) -> bytes:
+    entries = bytearray()
+    codec.append_boundary(entries, Epoch(epoch), 9)
+    return codec.seal(entries)
+
+
+def step() -> bytes:
+    entries = bytearray()
+    codec.append_order(entries, [(7, 1)])
+    codec.append_sent(entries, 0, 0)
+    return codec.seal(entries)
+
+
+@pytest.mark.parametrize(
+    ("before", "epochs"),
+    [
+        (b"", set()),
+        (boundary(6) + step(), {6}),
+        (step(), {6}),
+        (boundary(5) + boundary(6) + step(), {5, 6}),
+        (step() + boundary(6), {5, 6}),
+        (b"damaged", {6}),
+    ],
+)
+def test_a_segment_may_have_the_end_of_the_log_before_its_epoch(before: bytes, epochs: set[int]) -> None:
+    log = before + boundary(7) + step()
+    start = LogOffset(SEGMENT.epoch_start - len(before))
+    assert epochs_before_its_own(replace(SEGMENT, log_start=start, log=log)) == epochs
+    assert not epochs_before_its_own(erased(replace(SEGMENT, log_start=start, log=log), 99))
+
+
+KINDS = st.sampled_from(["with key", "with recorded", "unknown", "plain"])
 NAMES = st.builds(
     SnapshotName,
     st.integers(0, 12).map(Epoch),
@@ -180,14 +223,12 @@ def test_nothing_is_left_of_the_key_and_what_is_kept_can_go_on(
     def of(kind: str) -> frozenset[SnapshotName]:
         return frozenset(name for name, each in kinds.items() if each == kind)
 
-    states = StatesFound(sorted(kinds), of("with key"), of("with log"), of("unknown"))
+    states = StatesFound(sorted(kinds), of("with key"), of("with recorded"), of("unknown"))
     plan = planned(SEGMENT.origin, archived, states, gone, None)
     assert set(plan.epochs) == archived & gone
     assert set(plan.drops) >= of("unknown") and not set(plan.drops) & set(plan.cleans)
     stays = kinds.keys() - set(plan.drops) - set(plan.cleans)
-    for name in stays:
-        assert kinds[name] != "with key"
-        assert kinds[name] == "plain" or not gone or name.epoch < min(gone)
+    assert all(kinds[name] == "plain" for name in stays)
     for name in kinds.keys() - set(plan.drops):
         assert name.epoch not in gone or name.final
     needed = ends_that_are_needed(archived | gone, gone)
@@ -195,7 +236,8 @@ def test_nothing_is_left_of_the_key_and_what_is_kept_can_go_on(
     assert has >= set(needed) & archived and set(plan.ends) <= set(needed) & archived
     for name in plan.drops:
         is_end = name.final and name.epoch in needed
-        assert kinds[name] == "unknown" or (name.epoch in gone and not is_end)
+        is_of_no_use = not name.final and name.epoch not in archived and kinds[name] == "with recorded"
+        assert kinds[name] == "unknown" or (name.epoch in gone and not is_end) or is_of_no_use
 
 
 def test_a_step_that_was_done_is_known_by_what_was_stored_since() -> None:

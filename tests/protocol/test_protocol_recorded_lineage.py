@@ -198,7 +198,7 @@ def test_it_says_which_calls_made_which_rows_of_which_records(segments: list[Arc
     assert list(found.of_records(wanted)) == WHOLE[4:]
 
 
-def test_a_standby_leaves_the_end_of_the_epoch_before_too() -> None:
+def test_a_standby_of_an_earlier_version_has_left_the_end_of_the_epoch_before_too() -> None:
     before = order([(7, 1)], 1)
     whole = segment(0, 6)
     assert whole.lineage is not None

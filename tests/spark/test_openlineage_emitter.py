@@ -201,8 +201,65 @@ def test_an_end_that_was_not_taken_is_told_by_the_next_start() -> None:
     assert not untold() and SECRET not in json.dumps(consumer.events)
 
 
+@pytest.mark.parametrize(
+    ("error", "state"), [(None, "COMPLETE"), (UserFunctionError(SECRET), "FAIL"), (Fenced(SECRET), "ABORT")]
+)
+def test_how_it_ended_is_noted_while_an_earlier_event_hangs(
+    error: ClonosError | None, state: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process may end before that is taken."""
+    monkeypatch.setattr(emitters, "_FLUSH_SECONDS", 0.01)
+    with lineage_consumer() as consumer:
+        consumer.answers.clear()
+        run = Run(consumer.url)
+        run.emitter.launched()
+        until(consumer.asked.is_set, "the first event is under way")
+        run.emitter.ended(error)
+        assert run.emitter._thread.is_alive() and consumer.events == []
+        (noted,) = untold()
+        said = json.loads(Path("clonos", FOLDER, noted).read_text())
+        assert said["body"]["state"] == state
+        consumer.answers.set()
+        run.emitter._thread.join()
+    assert consumer.types == ["START", state] and not untold()
+
+
+def test_a_run_that_this_process_still_tells_of_is_left_to_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its query may run, or have ended while an event hangs."""
+    monkeypatch.setattr(emitters, "_FLUSH_SECONDS", 0.01)
+    with lineage_consumer() as consumer, lineage_consumer() as at_hand:
+        running = Run(consumer.url)
+        running.emitter.launched()
+        until(lambda: consumer.types == ["START"], "it runs")
+        consumer.asked.clear()
+        consumer.answers.clear()
+        running.commit(0)
+        until(consumer.asked.is_set, "an event is under way")
+        send_one(at_hand.url)
+        running.emitter.ended(None)
+        assert running.emitter._thread.is_alive()
+        send_one(at_hand.url)
+        assert len(untold()) == 1 and at_hand.types == ["START", "COMPLETE"] * 2
+        consumer.answers.set()
+        running.emitter._thread.join()
+        assert consumer.types == ["START", "RUNNING", "COMPLETE"] and not untold()
+
+
+def test_a_run_is_noted_before_others_are_told_of() -> None:
+    UntoldRuns(str(Path.cwd())).note(UntoldRun(PARENT, "prod", "payments"))
+    with lineage_consumer() as consumer:
+        consumer.answers.clear()
+        run = Run(consumer.url)
+        run.emitter.launched()
+        until(consumer.asked.is_set, "the end of the earlier one is under way")
+        assert len(untold()) == 2
+        consumer.answers.set()
+        run.emitter.ended(None)
+    assert consumer.types == ["ABORT", "START", "COMPLETE"] and not untold()
+
+
 def left() -> list[UntoldRun]:
-    return list(UntoldRuns(str(Path.cwd())).all())
+    return list(UntoldRuns(str(Path.cwd())).others())
 
 
 def test_what_is_kept_of_runs_without_an_end_holds_nothing_up() -> None:
@@ -337,6 +394,7 @@ def send_one(url: str) -> None:
     run = Run(url)
     run.emitter.launched()
     run.emitter.ended(None)
+    run.emitter._thread.join()
 
 
 def test_a_path_is_that_of_the_endpoint_and_the_key_that_of_the_client(

@@ -110,6 +110,55 @@ def test_rows_are_found_and_explained_in_a_browser(archived: Place) -> None:
         assert page.locator("#explained article").count() == 1
 
 
+def say(key: Any, row: Any, ctx: Any) -> Iterator[tuple[Any, ...]]:
+    yield row.k, row.words
+
+
+def test_null_is_told_from_a_text_that_says_so(place: Place) -> None:
+    place.spark.conf.set("spark.clonos.archive.keep", "1 day")
+    said = (
+        place.causal("k string, words string").groupBy("k").process(say, "k string, words string", name="say")
+    )
+    place.start(said)
+    words = {"none": None, "text": "null", "quoted": '"null"', "empty": "", "plain": "nullable"}
+    place.write({"k": key, "words": value} for key, value in words.items())
+    place.await_rows(len(words))
+    place.await_commit()
+    place.stop()
+    ids = {row["k"]: row["clonos_id"] for row in place.rows()}
+    with serving(place, "--archive") as url, browser_page() as page:
+        page.goto(url)
+        page.locator("#archived", has_text="say: epochs").wait_for()
+        page.get_by_role("button", name="Find").click()
+        page.locator("#found", has_text=f"{len(words)} rows.").wait_for()
+
+        def cell(key: str) -> Any:
+            button = page.get_by_role("button", name=ids[key], exact=True)
+            return page.locator("#found tbody tr").filter(has=button).locator("td").last
+
+        shown = {key: cell(key).inner_text() for key in words}
+        quoted = json.dumps(words["quoted"])
+        assert shown == {
+            "none": "null",
+            "text": '"null"',
+            "quoted": quoted,
+            "empty": '""',
+            "plain": "nullable",
+        }
+        (null,) = page.get_by_role("img", name="null, no value").all()
+        assert cell("none").get_by_role("img", name="null, no value").count() == 1
+        assert null.evaluate("one => getComputedStyle(one).fontStyle") == "italic"
+        page.locator("#where").fill(f"words={shown['text']}")
+        page.get_by_role("button", name="Find").click()
+        page.locator("#found", has_text="2 rows.").wait_for()  # a text in quotes stands for itself, too
+        assert [cell(key).count() for key in words] == [0, 1, 1, 0, 0], "as it is shown, it is found"
+        for key, text in (("none", "words=None"), ("text", "words='null'")):
+            page.locator("#row").fill(ids[key])
+            page.get_by_role("button", name="Explain").click()
+            card = page.locator(f"#explained article[aria-label='row {ids[key]}']")
+            assert text in card.locator("pre").text_content()
+
+
 def test_two_explained_rows_are_compared_in_a_browser(archived: Place) -> None:
     seven, ten, eight = ({row["n"]: row for row in archived.rows()}[n] for n in (7, 10, 8))
     assert seven["k"] == ten["k"] != eight["k"]

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import Epoch, Origin
 from clonos.storage.archive import Archive
+from clonos.storage.keyed_state import KeyedState
 
 WHOLE = hashlib.sha256(b"whole").hexdigest()
 ORIGIN, SIBLING = Origin.of(2, 0), Origin.of(2, 1)
@@ -76,6 +77,26 @@ def test_where_no_process_writes_nothing_stays(tmp_path: Path, by: str) -> None:
         archive.begin_writing()
         assert left(tmp_path) == inside
     else:
-        archive.sweep([ORIGIN, SIBLING])
+        archive.sweep([ORIGIN, SIBLING], Fence.of(2))
         assert left(tmp_path) == []
-    archive.sweep([])  # and where there is none
+    archive.sweep([], Fence.of(2))  # and where there is none
+
+
+def test_files_of_a_state_that_was_being_stored_go(tmp_path: Path) -> None:
+    """They are there before what says that they are a state."""
+    state = KeyedState(str(tmp_path / "state"))
+    state.save(b"a secret", {"n": 1})
+    archive = Archive(str(tmp_path))
+    of_one, of_another = (
+        archive.states(origin, fence=Fence.of(1, 1), pending=str(tmp_path / f"pending-{origin.instance}"))
+        for origin in (ORIGIN, SIBLING)
+    )
+    for states in (of_one, of_another):
+        states.finish(states.begin(state, b"", epoch=Epoch(0), sequence=1, final=True))
+    state.close()
+    whole = sorted((tmp_path / "clonos/archive/state").rglob("files/*"))
+    for path in (tmp_path / "clonos/archive/state/2/0/manifests").iterdir():
+        path.unlink()  # as if the process had been killed before
+    archive.sweep([ORIGIN, SIBLING], Fence.of(2))
+    left_of_states = sorted((tmp_path / "clonos/archive/state").rglob("files/*"))
+    assert left_of_states == [path for path in whole if "/state/2/1/" in str(path)] != []

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from clonos.archive.erasing_beyond import beyond_epochs
 from clonos.archive.gaps import ArchiveGaps
 from clonos.archive.reading import ArchivedInstance
 from clonos.protocol.archive.archive_segment import ArchiveSegment, EpochEnded
 from clonos.protocol.archive.erasure import erased
 from clonos.protocol.archive.missing import Absence
+from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Epoch, LogOffset, Origin, OutputNumber
 from clonos.protocol.line.snapshot_name import SnapshotName
 from clonos.storage.archive import Archive
+from clonos.storage.keyed_state import KeyedState
 from clonos.tools.archive.listing import print_list
+from clonos_standby.replica import snapshot_metadata as metadata
 
 OWNER, OTHER = Origin.of(2, 0), Origin.of(3, 0)
 
@@ -73,6 +79,50 @@ def test_what_an_instance_lacks_of_what_a_key_may_be_in(
     every = left(tmp_path, owner, other)
     found = ArchiveGaps(every, Epoch(2)).erasing(every[0])
     assert (sorted(found.open), [str(each) for each in found.missing]) == (is_open, missing)
+
+
+def test_an_epoch_that_no_instance_has_and_the_next_one_has_something_of_is_missing(tmp_path: Path) -> None:
+    archive = Archive(str(tmp_path))
+    every = []
+    for origin in (OWNER, OTHER):
+        leave(archive, tmp_path, origin, 3, "ended")
+        names = archive.segments(origin).names()
+        every.append(ArchivedInstance("see", origin, archive, names, archive.states(origin)))
+    found = ArchiveGaps(every, Epoch(3)).erasing(every[0], {Epoch(2), Epoch(3)})
+    assert (found.open, [str(each) for each in found.missing]) == (frozenset(), ["epoch 2"])
+
+
+def test_what_is_kept_of_an_epoch_elsewhere_than_with_it(tmp_path: Path) -> None:
+    """The log in a state, records that waited there, and the end of the log before a standby's first segment."""
+    archive = Archive(str(tmp_path))
+    states = archive.states(OTHER, fence=Fence.of(1, 1), pending=str(tmp_path / "pending"))
+    waited = [(7, 1, (1,))]
+    kinds: list[tuple[int, bool, dict[str, Any]]] = [
+        (0, True, {"log": b"log"}),
+        (1, True, {"pending": waited}),
+        (2, True, {}),
+        (5, False, {"pending": waited}),
+        (6, True, {}),
+    ]
+    with closing(KeyedState(str(tmp_path / "state"))) as state:
+        for epoch, final, more in kinds:
+            begun = OutputNumber(0), LogOffset(0), LogOffset(0), Epoch(epoch)
+            meta = metadata.encode(InstanceSnapshot(Epoch(epoch), {}, *begun, None, None, **more))
+            states.finish(states.begin(state, meta, epoch=Epoch(epoch), sequence=epoch, final=final))
+    leave(archive, tmp_path, OTHER, 3, "ended")
+    (whole,) = archive.segments(OTHER).read(archive.segments(OTHER).names())
+    reaching_back = replace(
+        whole, epoch=Epoch(4), epoch_start=LogOffset(9), log_start=LogOffset(3), log=b"before"
+    )
+    archive.segments(OTHER).write(reaching_back)
+    leave(archive, tmp_path, OTHER, 7, "damaged")
+    names = sorted(states.manifests())
+    damaged = tmp_path / "clonos/archive/state/3/0/manifests" / str(names[-1])
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    instance = ArchivedInstance("see", OTHER, archive, archive.segments(OTHER).names(), archive.states(OTHER))
+    found = beyond_epochs(instance)
+    assert sorted(name.epoch for name in found.states) == [0, 1, 5]
+    assert (found.epochs, list(found.damaged)) == ({1, 3}, [names[-1]])
 
 
 def left(tmp_path: Path, *instances: Sequence[str]) -> list[ArchivedInstance]:

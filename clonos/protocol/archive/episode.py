@@ -25,8 +25,8 @@ _NOTHING: Final[Mapping[int, int]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class LineagePiece:
-    """Entries (`step_lineage`) of the steps between two offsets of the log. A standby that takes over may leave the end
-    of the epoch before, too: `before` is that part of the log."""
+    """Entries (`step_lineage`) of the steps between two offsets of the log. `before` is the part of the log that is of
+    the epoch before: a standby of an earlier version left it, too, when it took over."""
 
     start: LogOffset
     end: LogOffset

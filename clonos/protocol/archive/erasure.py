@@ -1,9 +1,9 @@
 """What of an archive is erased so that nothing of a key can be repeated, or read, any more.
 
 An instance repeats an epoch whole, so an epoch goes whole. What the key's records became of in other operators happened
-in the same epoch, as a rule: it goes for all instances of all operators. Only where records waited for the next epoch
-both go. What is not erased has to be repeated as before: it begins with a state from behind the erased epochs, which
-has nothing of the key.
+in the same epoch, as a rule: it goes for all instances of all operators. Only where records waited for the next epoch,
+or segments of that have the end of the log before it, both go. What is not erased has to be repeated as before: it
+begins with a state from behind the erased epochs, which has nothing of the key.
 
 All that is decided before anything is changed (`ErasurePlan`). In the middle of it there are states with the key and
 states without, from which nothing could be decided any more.
@@ -15,11 +15,14 @@ from collections.abc import Iterable, Sequence, Set as AbstractSet
 from dataclasses import dataclass
 from itertools import pairwise
 
+from clonos.errors import LogCorrupt
 from clonos.protocol.archive.archive_segment import ArchiveSegment
 from clonos.protocol.archive.missing import InstanceKeeps, MissingEpochs
 from clonos.protocol.fence import LOWEST_FENCE, Fence
 from clonos.protocol.ids import FIRST_EPOCH, NO_EPOCH, Epoch, Origin, epoch_after, epoch_before
 from clonos.protocol.line.snapshot_name import SnapshotName
+from clonos.protocol.recovery.causal.determinant import Kind
+from clonos.protocol.recovery.causal.determinant_codec import decode_steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +85,16 @@ class StatesFound:
 
     names: Sequence[SnapshotName] = ()
     with_key: AbstractSet[SnapshotName] = frozenset()
-    with_log: AbstractSet[SnapshotName] = frozenset()  # the end of it, of whatever epoch
+    with_recorded: AbstractSet[SnapshotName] = frozenset()
+    """With the end of the log, or records, of an epoch that `may_have_key`."""
     unknown: AbstractSet[SnapshotName] = frozenset()  # that cannot be looked into
+
+
+def may_have_key(epoch: Epoch, erased: AbstractSet[Epoch], known: AbstractSet[Epoch]) -> bool:
+    """Whether what was recorded of an epoch, by an instance of whatever operator, may be of the key. What of it is kept
+    elsewhere than with the epoch, in a state, is still there where retention has dropped the epoch. `known`: those that
+    all instances of the operator have, of which it has been found out whether the key came: then they are `erased`."""
+    return epoch in erased or epoch not in known
 
 
 def planned(
@@ -96,20 +107,20 @@ def planned(
     """What is to be done with an instance, of which these epochs are archived. `erased` are all that go: of one that
     the instance lacks, a state may be there that what is kept goes on from, and none can be made."""
     has = sorted(archived)
-    needed = ends_that_are_needed(erased.union(has), erased)
-    first = min(erased, default=None)
+    there = erased.union(has)
+    needed = ends_that_are_needed(there, erased)
     drops: list[SnapshotName] = []
     cleans: list[SnapshotName] = []
     ends: set[Epoch] = set()
     for name in states.names:
         is_end = name.final and name.epoch in needed
-        is_behind = first is not None and name.epoch >= first
-        if name in states.unknown or (name.epoch in erased and not is_end):
+        is_of_no_use = not name.final and name.epoch not in there and name in states.with_recorded
+        if name in states.unknown or (name.epoch in erased and not is_end) or is_of_no_use:
             drops.append(name)
             continue
         if is_end:
             ends.add(name.epoch)
-        if name in states.with_key or (is_behind and name in states.with_log):
+        if name in states.with_key or name in states.with_recorded:
             cleans.append(name)
     return InstanceErasure(
         origin,
@@ -121,9 +132,26 @@ def planned(
     )
 
 
+def epochs_before_its_own(segment: ArchiveSegment) -> set[Epoch]:
+    """Of which a segment has the end of the log: as earlier versions cut the first one of a standby that took over."""
+    before = segment.log[: max(0, segment.epoch_start - segment.log_start)]
+    if not before:
+        return set()
+    try:
+        steps = decode_steps(before, segment.log_start)
+    except LogCorrupt:
+        return {epoch_before(segment.epoch)}
+    begun = [step.epoch for step in steps if step.kind is Kind.BOUNDARY and step.epoch is not None]
+    first = min(begun, default=segment.epoch)
+    if steps[0].kind is not Kind.BOUNDARY:
+        first = epoch_before(first)
+    return {Epoch(epoch) for epoch in range(first, segment.epoch)}
+
+
 def with_those_that_were_waited_for(erased: Iterable[Epoch], waits: AbstractSet[Epoch]) -> frozenset[Epoch]:
     """The epochs to erase, where at the ends of those of `waits` records waited for the next one: these may be in both,
-    in that in which they came and in that which has had them."""
+    in that in which they came and in that which has had them. Or what was recorded of them is in what is kept of the
+    next one."""
     found = set(erased)
     left = list(found)
     while left:

@@ -3,7 +3,8 @@ recorded since the one before.
 
 They are written before the checkpoint is durable. A process that begins at a checkpoint leaves what comes behind it;
 what the lost one had not left comes again, since the conduit has not forgotten it. A standby takes the same input, and
-cuts nothing until it has taken over: what it leaves begins where it did.
+cuts nothing until it has taken over: what it leaves begins where it did, or with the epoch, if that began later. A
+segment has nothing of the epochs before its own: who drops or erases these looks into their segments alone.
 """
 
 from __future__ import annotations
@@ -85,6 +86,10 @@ class SegmentCutter:
 
     def truncate(self, log_offset: LogOffset) -> None:
         """An epoch has committed whose log ended there. A standby has followed it, and leaves nothing of it."""
+        self._leave_to_others(log_offset)
+
+    def _leave_to_others(self, log_offset: LogOffset) -> None:
+        """What is before it, another process has left: none ends an epoch before that is durable."""
         if log_offset > self._log_upto:
             self._log_upto = log_offset
             self._keep_log_from(log_offset)
@@ -110,6 +115,7 @@ class SegmentCutter:
         if it did."""
         if request.epoch != self._epoch:
             self._spool.clear()
+        self._leave_to_others(content.epoch_log_offset)
         log = self._log.prefix(self._log_upto)[: content.log_offset - self._log_upto]
         self._log_upto = content.log_offset
         lineage = self._take_lineage(content.log_offset)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from clonos.protocol.engine.epoch_counts import Counted
@@ -75,6 +75,10 @@ class InstanceSnapshot:
         if self.origin is None or self.origin == origin:
             return ""
         return f"it is of another instance, {self.origin.node}-{self.origin.instance}"
+
+    def without_log(self) -> InstanceSnapshot:
+        """For where the log is kept elsewhere, and goes from there when it has to."""
+        return replace(self, log=b"", live_since=LOG_BEGIN)
 
     def resume(self, awaited_input: Mapping[int, int]) -> None:
         """It is where another attempt begins, to which the epoch comes again from its beginning."""

@@ -1,7 +1,8 @@
 """Sends the events of a run, in a thread of its own: a consumer that is away, slow or refuses them holds nothing up.
 
 What is said of the query is found out in that thread, too. There is no queue: while an event is under way none is made,
-and the next one says what has come meanwhile.
+and the next one says what has come meanwhile. How the run ended is noted as soon as that is known, whatever event is
+under way then: the process may end before the consumer takes it.
 """
 
 from __future__ import annotations
@@ -52,6 +53,9 @@ class Emitter:
         self._untold = untold
         self._began: tuple[float, Standing] | None = None  # when, and how it stood
         self._over: tuple[float, ClonosError | None] | None = None  # when, and why
+        self._events: RunEvents | None = None
+        self._is_told = False  # how it ended
+        self._noting = threading.Lock()  # what was noted last is what was known last
         self._ending = threading.Event()
         self._is_taken = True  # the consumer has taken the last event
         self._thread = threading.Thread(target=self._run, name=_THREAD, daemon=True)
@@ -68,6 +72,7 @@ class Emitter:
             self._client.close(0)
             return
         self._over = time.time(), error
+        self._note()
         self._ending.set()
         self._thread.join(_FLUSH_SECONDS if self._is_taken else _AWAY_SECONDS)
 
@@ -75,7 +80,9 @@ class Emitter:
         logger, quiet = logging.getLogger(_ATTEMPTS), _NotOfThread(threading.get_ident())
         logger.addFilter(quiet)
         try:
-            self._tell(self._describe())
+            events = self._describe()
+            with self._untold.tells_itself(events.run):
+                self._tell(events)
         except Exception as error:  # nothing of this may hurt the query
             self._warn("events of OpenLineage cannot be made of this query", error)
         finally:
@@ -85,9 +92,10 @@ class Emitter:
     def _tell(self, events: RunEvents) -> None:
         assert self._began is not None
         at, told = self._began
+        self._events = events
+        self._note()
         with _kept():
             self._tell_of_others(events)
-            self._untold.note(events.untold())
         self._send(events.start(at, told))
         due = 0.0
         while not self._ending.wait(_LOOK_SECONDS):
@@ -101,15 +109,22 @@ class Emitter:
         self._look()
         assert self._over is not None
         at, error = self._over
-        with _kept():
-            self._untold.note(events.untold(error, is_over=True))
         if self._send(events.end(at, self._standing(), error)):
-            with _kept():
+            with self._noting, _kept():
+                self._is_told = True
                 self._untold.told(events.run)
 
+    def _note(self) -> None:
+        """How the run ended, as far as that is known by now. By the thread that ends the query, too."""
+        with self._noting, _kept():
+            if self._events is None or self._is_told:
+                return  # the consumer has not heard of it, or knows how it ended
+            is_over, error = (False, None) if self._over is None else (True, self._over[1])
+            self._untold.note(self._events.untold(error, is_over=is_over))
+
     def _tell_of_others(self, events: RunEvents) -> None:
-        """How runs of earlier drivers ended, which have not said so."""
-        for untold in self._untold.all():
+        """How runs of earlier drivers, or of this one, ended, which have not said so."""
+        for untold in self._untold.others():
             if not self._send(events.end_of(untold, time.time())):
                 return
             self._untold.told(untold.run)

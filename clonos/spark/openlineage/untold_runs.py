@@ -3,13 +3,15 @@
     <checkpoint>/clonos/openlineage/<run>.json      its id, the job's namespace and name, how it ended if that is known
 
 A file is there from the start of a run until its last event has been taken. Where the driver is killed, or the consumer
-is away at the end, it stays.
+is away at the end, it stays. A run that this process is still going to tell of is left to that.
 """
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Final
 
@@ -20,6 +22,9 @@ from clonos.storage.sealed import sealed, unsealed
 FOLDER: Final = "openlineage"
 ABORT: Final = "ABORT"
 _SUFFIX: Final = ".json"
+_lives: set[str] = set()
+"""Runs that this process tells of itself, of whatever query; one that has ended, too, while an event hangs."""
+_lives_lock: Final = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +44,24 @@ class UntoldRuns:
         filesystem, root = resolve(location)
         self._folder = Folder(filesystem, f"{root.rstrip('/')}/clonos", tag=f"{FOLDER}-{uuid.uuid4().hex}")
 
-    def all(self) -> Iterator[UntoldRun]:
-        """Those that can be read; another one is of no use any more."""
-        for name in sorted(self._folder.sizes(FOLDER)):
+    @contextmanager
+    def tells_itself(self, run: str) -> Iterator[None]:
+        """As long as this process is going to tell of a run: `others` leaves it out."""
+        with _lives_lock:
+            _lives.add(run)
+        try:
+            yield
+        finally:
+            with _lives_lock:
+                _lives.discard(run)
+
+    def others(self) -> Iterator[UntoldRun]:
+        """Those of which this process does not tell itself, and that can be read; another one is of no use any more."""
+        with (
+            _lives_lock
+        ):  # before it is looked what there is: one that ends meanwhile has told, or the next start does
+            left_out = {f"{run}{_SUFFIX}" for run in _lives}
+        for name in sorted(self._folder.sizes(FOLDER).keys() - left_out):
             path = f"{FOLDER}/{name}"
             try:
                 said = unsealed(self._folder.read(path), self._folder.path(path))

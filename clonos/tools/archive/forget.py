@@ -32,7 +32,7 @@ def run(query: ArchivedQuery, arguments: argparse.Namespace) -> int:
     """Print what goes, or has gone; 1 where that would leave something of which it is not known."""
     if arguments.yes:
         with leading(query) as lead:
-            query.archive.sweep(each.origin for each in query.instances())
+            query.archive.sweep((each.origin for each in query.instances()), lead.fence)
             _erase(_anew(query), arguments, lead)
         return 0
     plan = query.erasure

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from clonos.archive.asking import Answer, NotAnswered, ask
+from clonos.archive.condition import as_condition
 from clonos.archive.masking import WITHOUT_TEXT, Mask
 from clonos.archive.reading import ArchivedQuery
 from clonos.errors import ClonosError
@@ -61,8 +62,8 @@ class ArchiveQuestions:
     def found(
         self, operator: str, where: Sequence[str], since: str, upto: str, is_wanted: Callable[[], bool]
     ) -> dict[str, Any]:
-        """Rows of an operator that had these values (`column=value`), no more than FOUND_AT_MOST; values as text. What
-        could not be looked at is said as `lacking`."""
+        """Rows of an operator that had these values (`column=value`), no more than FOUND_AT_MOST; values as text, but
+        for null: a browser's numbers have 53 bits. What could not be looked at is said as `lacking`."""
         bounds = [*([f"--from={since}"] if since else []), *([f"--to={upto}"] if upto else [])]
         limits = [f"--limit={FOUND_AT_MOST}", f"--mask={self._mask}", "--json"]
         command = ["archive", "find", f"--operator={operator}", *bounds, *limits, "--", self._location]
@@ -74,7 +75,7 @@ class ArchiveQuestions:
         except ValueError:
             return self._failed(answer)
         for each in said["rows"]:
-            each["row"] = {name: _as_text(value) for name, value in each["row"].items()}
+            each["row"] = {name: as_condition(value) for name, value in each["row"].items()}
         return {**said, "limit": FOUND_AT_MOST}
 
     def explained(self, row: str, is_wanted: Callable[[], bool]) -> dict[str, Any]:
@@ -103,8 +104,3 @@ class ArchiveQuestions:
             return {"error": f"it has taken longer than {LONGEST_SECONDS:g} s. Ask for fewer epochs"}
         finally:
             self._turn.release()
-
-
-def _as_text(value: Any) -> str:
-    """A browser's numbers have 53 bits."""
-    return value if isinstance(value, str) else json.dumps(value)

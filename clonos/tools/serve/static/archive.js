@@ -70,6 +70,11 @@ function told(text, level = "quiet") {
   find("found").replaceChildren(element("p", { class: level, role: "status" }, text));
 }
 
+// A text that says null is in quotes. Where a row has no such column, nothing is shown.
+function valueOf(said) {
+  return said === null ? element("span", { class: "null", role: "img", "aria-label": "null, no value" }, "null") : said ?? "";
+}
+
 function showRows(said) {
   if (said.error) return told(said.error, "error");
   const lacking = said.lacking.map((one) => element("p", { class: "error", role: "status" }, `not looked at: ${one}`));
@@ -85,7 +90,7 @@ function showRows(said) {
     const button = element("button", { type: "button", title: "why?" }, one.id);
     button.addEventListener("click", () => explain(one.id));
     return element("tr", {}, element("td", {}, button), element("td", {}, one.epoch),
-      ...outputs.map(() => element("td", {}, output(one))), ...names.map((name) => element("td", {}, one.row[name] ?? "")));
+      ...outputs.map(() => element("td", {}, output(one))), ...names.map((name) => element("td", {}, valueOf(one.row[name]))));
   });
   const more = said.rows.length === said.limit ? ` The first ${count(said.limit)} are shown.` : "";
   const rowsFound = said.rows.length === 1 ? "1 row" : `${count(said.rows.length)} rows`;
