@@ -14,11 +14,11 @@ from streams import Place
 
 import clonos
 from clonos import cli
-from clonos.archive.reading import ArchivedQuery
+from clonos.archive.reading import ArchivedInstance, ArchivedQuery
 from clonos.errors import StateError
 from clonos.protocol.archive.episode import Lacking
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import Origin, OutputNumber
+from clonos.protocol.ids import Epoch, Origin, OutputNumber
 from clonos.storage.archive import Archive
 
 pytestmark = pytest.mark.spark
@@ -143,12 +143,15 @@ def other_commands_say_it(place: Place, capsys: pytest.CaptureFixture[str]) -> N
         clonos.state_at(place.spark, str(checkpoint), "base", at="2-0-1")
     cut(place, 3)
     (instance,) = ArchivedQuery(str(checkpoint)).instances("base")
-    assert [isinstance(instance.made_in(OutputNumber(at)), Lacking) for at in range(1, RUNS + 2)] == [
-        *([True] * 3),
-        False,
-        True,
-    ]
+    places = [instance.made_in(OutputNumber(at)) for at in range(1, RUNS + 2)]
+    assert [isinstance(each, Lacking) for each in places[:RUNS]] == [True, True, True, False]
+    is_not_to_be_had(instance, places[RUNS])
     assert said(capsys, "lineage", checkpoint, "3-0-4", "--json")[0] == 1
+
+
+def is_not_to_be_had(instance: ArchivedInstance, place: Epoch | Lacking) -> None:
+    """A row behind the last one: an epoch that had not ended when the query was stopped may make it."""
+    assert isinstance(place, Lacking) or not instance.has_ended(place)
 
 
 @pytest.mark.parametrize("mode", mostly("microbatch"))
@@ -162,7 +165,8 @@ def test_a_row_behind_a_gap_is_found_and_one_in_it_is_not(place: Place, mode: st
     (instance,) = ArchivedQuery(str(place.checkpoint)).instances("base")
     found = [instance.made_in(OutputNumber(at)) for at in range(1, RUNS + 2)]
     gone = Lacking("its epoch is not in the archive")
-    assert found == [whole[0], gone, gone, whole[3], gone]
+    assert found[:RUNS] == [whole[0], gone, gone, whole[3]]
+    is_not_to_be_had(instance, found[RUNS])
     assert instance.placed(OutputNumber(2)) == (gone, 3)
 
 
