@@ -204,8 +204,10 @@ class KafkaCluster:
         except KafkaException as error:
             if self._admin is not None:
                 self._admin.poll(0)  # what was heard meanwhile
+            self._admin = None  # what it has heard of brokers may be why it failed
             raise self._verdict(self._refusal or error.args[0], place) from error
         except (BufferError, TimeoutError) as error:
+            self._admin = None
             raise SinkUnavailable(f"Kafka at {self._servers}, {place}: {error}") from error
 
     def _verdict(self, error: Any, place: str) -> ClonosError:
