@@ -144,15 +144,18 @@ class KeyEraser:
             if instance not in self._owners and marked:
                 waits |= _waits(instance)
         found.epochs = with_those_that_were_waited_for(marked, waits)
+        known = frozenset[Epoch].intersection(*(frozenset(each.epochs) for each in self._owners))
         for instance in self._all:
             for epochs, why in instance.files.unreadable(found.epochs).items():
                 found.unknown[f"epochs {epochs[0]} to {epochs[-1]} of {instance}"] = why
-            self._look_beyond(instance, beyond[instance.origin], found)
+            self._look_beyond(instance, beyond[instance.origin], known, found)
         return found
 
-    def _look_beyond(self, instance: ArchivedInstance, beyond: Beyond, found: Erasure) -> None:
-        """At what of an epoch is in states. One whose files are not known keeps those of others from being removed."""
-        known = frozenset[Epoch].intersection(*(frozenset(each.epochs) for each in self._owners))
+    def _look_beyond(
+        self, instance: ArchivedInstance, beyond: Beyond, known: frozenset[Epoch], found: Erasure
+    ) -> None:
+        """At what of an epoch is in states. One whose files are not known keeps those of others from being removed.
+        `known`: the epochs that all instances of the operator have."""
         recorded = {name for name in beyond.states if may_have_key(name.epoch, found.epochs, known)}
         if recorded:
             found.with_recorded[instance.origin] = recorded

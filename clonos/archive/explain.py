@@ -101,8 +101,8 @@ def explain(query: ArchivedQuery, row: RowId, *, inputs: int = 10, depth: int = 
     tracer = Tracer(row.number)
     lacking, shown = _repeat(instance, epoch, tracer)
     if lacking is not None or tracer.found is None:
-        why = lacking or f"nothing of epoch {epoch} made a row with this number"
-        return {**said, **_lacking(why)}
+        nothing = Lacking(f"nothing of epoch {epoch} made a row with this number")
+        return {**said, **_said(lacking or nothing)}
     call, node = tracer.found, instance.program_of(epoch)
     said |= {
         "row": shown,
@@ -115,8 +115,8 @@ def explain(query: ArchivedQuery, row: RowId, *, inputs: int = 10, depth: int = 
         call.form == "record" and keeps_entries(instance.operator_form(epoch))
     ):
         made = _derivation(query, row)
-        if isinstance(made, str):
-            return {**said, **_lacking(made)}
+        if isinstance(made, Lacking):
+            return {**said, **_said(made)}
         had = frozenset(record for record, _, _ in records)
         for part in made.kept:
             records += [(*each, True) for each in part.with_rows() if each[0] not in had]
@@ -133,20 +133,20 @@ def explain(query: ArchivedQuery, row: RowId, *, inputs: int = 10, depth: int = 
     return said
 
 
-def _lacking(why: str) -> dict[str, Any]:
-    return {"lacking": str(why), **({"has_raised": True} if isinstance(why, _Raised) else {})}
+def _said(lacking: Lacking) -> dict[str, Any]:
+    return {"lacking": lacking.why, **({"has_raised": True} if lacking.has_raised else {})}
 
 
-def _derivation(query: ArchivedQuery, row: RowId) -> Derivation | str:
+def _derivation(query: ArchivedQuery, row: RowId) -> Derivation | Lacking:
     """What a row is made of, with what the records said; why not, where that cannot be had."""
     try:
         (found,) = ArchivedDerivations(query, keeps_rows=True).of_rows(row.origin, frozenset([row.number]))
     except StateError as error:
-        return f"what the row {row} is made of cannot be had: {error.message}"
+        return Lacking(f"what the row {row} is made of cannot be had: {error.message}")
     except ClonosError as error:
-        return _raised(error)
+        return Lacking.raised(error)
     if isinstance(found, Lost):
-        return f"what the row {row} is made of cannot be had: {found.why}"
+        return Lacking(f"what the row {row} is made of cannot be had: {found.why}")
     return found
 
 
@@ -169,26 +169,21 @@ def made_by(query: ArchivedQuery, row: RowId) -> tuple[ArchivedInstance, Epoch, 
     tracer = Tracer(row.number)
     lacking, _ = _repeat(instance, epoch, tracer)
     if lacking is not None or tracer.found is None:
-        raise StateError(f"what made the row {row} cannot be repeated: {lacking or 'no row has this number'}")
+        why = "no row has this number" if lacking is None else lacking.why
+        raise StateError(f"what made the row {row} cannot be repeated: {why}")
     return instance, epoch, tracer.found
 
 
-class _Raised(str):
-    """Why something cannot be had, in words of the user's function."""
-
-
-def _raised(error: ClonosError) -> _Raised:
-    return _Raised(f"{type(error).__name__}: {error}")
-
-
-def _repeat(instance: ArchivedInstance, epoch: Epoch, tracer: Tracer) -> tuple[str | None, dict[str, Any]]:
+def _repeat(
+    instance: ArchivedInstance, epoch: Epoch, tracer: Tracer
+) -> tuple[Lacking | None, dict[str, Any]]:
     """Up to the row: why it is not made, or the row as its readers got it; neither where nothing made it."""
     with desk_for(instance, tracer) as desk:
         try:
             if (lacking := instance.repeated_to_row(tracer.number, epoch, desk)) is not None:
-                return lacking.why, {}
+                return lacking, {}
         except ClonosError as error:
-            return _raised(error), {}
+            return Lacking.raised(error), {}
         return None, _shown(desk, tracer)
 
 

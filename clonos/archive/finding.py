@@ -13,6 +13,7 @@ from clonos.archive.shown_row import ShownRow
 from clonos.archive.tracing import TracedCall, Watcher
 from clonos.errors import ConfigurationError
 from clonos.protocol.archive.episode import Episode, Lacking
+from clonos.protocol.epoch_run import run_said
 from clonos.protocol.ids import Epoch, OutputNumber, epoch_after
 from clonos_standby.cluster.spec import NodeSpec
 
@@ -39,8 +40,8 @@ class NotSearched:
         if not self.epochs:
             return f"{self.instance}: {why}"
         first, last = self.epochs[0], self.epochs[-1]
-        which = f"epoch {first} is" if first == last else f"epochs {first} to {last} are"
-        return f"{self.instance}: {which} not searched: {why}"
+        are = "is" if first == last else "are"
+        return f"{self.instance}: {run_said(first, last)} {are} not searched: {why}"
 
 
 class NoSuchRows(Exception):

@@ -17,12 +17,11 @@ from typing import Any, Final
 import pyarrow as pa
 from pyarrow import types as pt
 
-from clonos.operators.rows import instant, is_zoned, local, make_row
+from clonos.operators.rows import in_utc, instant, is_zoned, local, make_row
 
 Zone = dt.tzinfo | None
 _Read = Callable[[Any, pa.DataType, Zone], Any]
 
-_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
 _NUMBER: Final = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _NOT_FINITE: Final = {"nan": nan, "inf": inf, "infinity": inf, "-inf": -inf, "-infinity": -inf}
@@ -174,7 +173,7 @@ def _read_instant(given: Any, kind: pa.DataType, zone: Zone) -> dt.datetime:
     at = instant(moment, zone)
     if local(at, zone) != moment and moment.tzinfo is None:
         raise ValueError(f"{given!r} is a time that clocks have passed over there")
-    return _EPOCH + dt.timedelta(microseconds=at)
+    return in_utc(at)
 
 
 def _read_wall_time(given: Any, kind: pa.DataType, zone: Zone) -> dt.datetime:

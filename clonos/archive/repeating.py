@@ -35,7 +35,7 @@ def repeated_to(
         for found in instance.repeated(upto, desk, since=since, begins=partial(begins, desk)):
             yield found, desk
     except ClonosError as error:
-        yield Lacking(f"{type(error).__name__}: {error}", has_raised=True), desk
+        yield Lacking.raised(error), desk
 
 
 def repeated_from_states(instance: ArchivedInstance, upto: Epoch) -> Iterator[tuple[Episode | Lacking, Desk]]:

@@ -10,17 +10,15 @@ from __future__ import annotations
 import datetime as dt
 from decimal import Decimal
 from math import isfinite, isnan
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 
-from clonos.operators.rows import instant, is_zoned, make_row, zone_of
+from clonos.operators.rows import in_utc, instant, is_zoned, make_row, zone_of
 from clonos.protocol.ids import NodeId
 from clonos.sinks.values import interval
 from clonos.values.canonical_text import canonical
 from clonos_standby.cluster.spec import NodeSpec
-
-_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 def with_instants(value: Any, kind: pa.DataType, zone: dt.tzinfo | None) -> Any:
@@ -29,7 +27,7 @@ def with_instants(value: Any, kind: pa.DataType, zone: dt.tzinfo | None) -> Any:
         return None
     if is_zoned(kind):
         try:
-            return _EPOCH + dt.timedelta(microseconds=instant(value, zone))
+            return in_utc(instant(value, zone))
         except OverflowError:  # at the ends of Python's years
             return value.replace(tzinfo=zone)
     if pa.types.is_struct(kind):

@@ -172,7 +172,12 @@ def local(microseconds: int, zone: tzinfo | None) -> datetime:
     """The naive local datetime of an instant. In the repeated hour of a clock change it carries `fold`."""
     if zone is UTC:
         return _NAIVE_EPOCH + timedelta(microseconds=microseconds)
-    return (_EPOCH + timedelta(microseconds=microseconds)).astimezone(zone).replace(tzinfo=None)
+    return in_utc(microseconds).astimezone(zone).replace(tzinfo=None)
+
+
+def in_utc(microseconds: int) -> datetime:
+    """The aware datetime of an instant. Raises OverflowError at the ends of Python's years."""
+    return _EPOCH + timedelta(microseconds=microseconds)
 
 
 def instant(moment: datetime, zone: tzinfo | None) -> int:

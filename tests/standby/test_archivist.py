@@ -95,7 +95,7 @@ def test_states_are_stored_now_and_then_and_share_what_has_not_changed(tmp_path:
 
     def keep(leaves: Archivist, epoch: int, fence: int, *, is_end: bool, at: int, records: int) -> None:
         name = SnapshotName(Epoch(epoch), Fence(fence), 0, is_end)
-        leaves.keep_state(name, state, b"meta", LogOffset(at), records)
+        leaves.keep_state(name, state, lambda: b"meta", LogOffset(at), records)
         if leaves._storing is not None:
             leaves._storing.join()
         store = Archive(str(tmp_path / "checkpoint")).states(ORIGIN)

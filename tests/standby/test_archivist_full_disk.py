@@ -101,7 +101,7 @@ class Process:
         )
         self.leaves.cut(request, content, own_from=LOG_BEGIN, is_end=True)
         name = SnapshotName(Epoch(epoch), self.fence, 0, True)
-        self.leaves.keep_state(name, self.state, b"meta", offset, epoch)
+        self.leaves.keep_state(name, self.state, lambda: b"meta", offset, epoch)
         if self.leaves._storing is not None:
             self.leaves._storing.join()
 

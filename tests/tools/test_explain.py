@@ -14,6 +14,7 @@ from clonos.archive.explain import RowId
 from clonos.archive.masking import WITHOUT_TEXT, Mask
 from clonos.archive.shown_value import as_json
 from clonos.errors import ClonosError, ConfigurationError, StateError, UserFunctionError
+from clonos.protocol.archive.episode import Lacking
 from clonos.protocol.ids import Origin
 from clonos.tools.explain import _lacks, lines
 
@@ -134,8 +135,8 @@ def test_an_error_where_kept_records_are_looked_for_is_masked_if_it_may_have_val
     monkeypatch.setattr(explain, "ArchivedDerivations", Raises)
     query: Any = None
     why = explain._derivation(query, RowId.parse("3-1-17", QUERY))
-    assert isinstance(why, str) and error.message in why
-    said = {**copy.deepcopy(SAID), **explain._lacking(why)}
+    assert isinstance(why, Lacking) and error.message in why.why
+    said = {**copy.deepcopy(SAID), **explain._said(why)}
     Mask({"card"}).hide(said)
     assert said["lacking"] == shown and f"  CANNOT BE HAD: {shown}" in lines(said) and _lacks(said)
     assert "4711" not in draw(said)

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from clonos.protocol.archive.episode import Episode, Lacking
 from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import LogOffset, Origin
 from clonos.protocol.line.snapshot_name import SnapshotName
-from clonos.protocol.recovery.causal.history_mark import HistoryMark
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +23,8 @@ class EpochLog:
     """The log of an archived epoch."""
 
     log: bytes
-    mark: HistoryMark  # of all of it
+    begins: LogOffset
+    ends: LogOffset
     ended_by: Fence
     left_by: frozenset[Fence]  # processes that have left anything of it
 
@@ -33,8 +33,8 @@ class EpochLog:
         """None where it is not all there."""
         if isinstance(episode, Lacking):
             return None
-        mark = HistoryMark(episode.log_start, episode.ended.log_end, zlib.crc32(episode.log))
-        return cls(episode.log, mark, episode.ended_by, frozenset(left_by))
+        ends = episode.ended.log_end
+        return cls(episode.log, episode.log_start, ends, episode.ended_by, frozenset(left_by))
 
     def binds(self, fence: Fence) -> bool:
         """Whether a state that a process of this fence has stored must be of this history."""
@@ -43,12 +43,10 @@ class EpochLog:
     def has(self, state: InstanceSnapshot) -> bool:
         """Whether a state was taken where the log has come to, in the same history."""
         mark = state.history
-        if mark.begins != self.mark.begins or mark.ends > self.mark.ends:
+        if mark.begins != self.begins or mark.ends > self.ends:
             return False
-        return mark.digest in (
-            0,
-            zlib.crc32(self.log[: mark.ends - mark.begins]),
-        )  # 0: an older version kept none
+        # An older version kept no digest, which is 0 then.
+        return mark.digest in (0, zlib.crc32(self.log[: mark.ends - mark.begins]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,4 +74,4 @@ class ArchivedState:
         return self.content.log_offset == following.log_start
 
     def _agrees(self, own: EpochLog) -> bool:
-        return own.has(self.content) and (not self.name.final or self.content.log_offset == own.mark.ends)
+        return own.has(self.content) and (not self.name.final or self.content.log_offset == own.ends)

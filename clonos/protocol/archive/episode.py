@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
+from clonos.errors import ClonosError
 from clonos.protocol.archive.archive_segment import ArchiveSegment, EpochEnded, RanOn
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Epoch, LogOffset, Origin
@@ -99,6 +100,11 @@ class Lacking:
     is_erased: bool = False  # on purpose (`erasure`)
     epoch: Epoch | None = None  # which, where more than one was asked for
     has_raised: bool = False
+
+    @classmethod
+    def raised(cls, error: ClonosError) -> Lacking:
+        """The error was raised when it was repeated."""
+        return cls(f"{type(error).__name__}: {error}", has_raised=True)
 
 
 def put_together(segments: Sequence[ArchiveSegment]) -> Episode | Lacking:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Set as AbstractSet
 from dataclasses import dataclass
 from itertools import groupby
 
+from clonos.protocol.epoch_run import run_said, runs_of
 from clonos.protocol.ids import Epoch, epoch_after
 
 
@@ -39,8 +40,7 @@ class MissingEpochs:
     absence: Absence
 
     def __str__(self) -> str:
-        alone = f"epoch {self.first}"
-        return alone if self.first == self.last else f"epochs {self.first} to {self.last}"
+        return run_said(self.first, self.last)
 
     @property
     def why(self) -> str:
@@ -75,11 +75,8 @@ class InstanceKeeps:
 
     def missing(self, lacks: Iterable[Epoch]) -> tuple[MissingEpochs, ...]:
         """These epochs, in order, as far as they are next to each other and the same is known of them."""
-        found: list[MissingEpochs] = []
-        for absence, epochs in groupby(sorted(lacks), key=self.absence):
-            for epoch in epochs:
-                if found and found[-1].absence is absence and epoch == epoch_after(found[-1].last):
-                    found[-1] = MissingEpochs(found[-1].first, epoch, absence)
-                else:
-                    found.append(MissingEpochs(epoch, epoch, absence))
-        return tuple(found)
+        return tuple(
+            MissingEpochs(first, last, absence)
+            for absence, epochs in groupby(sorted(lacks), key=self.absence)
+            for first, last in runs_of(epochs)
+        )

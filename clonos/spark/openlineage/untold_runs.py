@@ -57,9 +57,8 @@ class UntoldRuns:
 
     def others(self) -> Iterator[UntoldRun]:
         """Those of which this process does not tell itself, and that can be read; another one is of no use any more."""
-        with (
-            _lives_lock
-        ):  # before it is looked what there is: one that ends meanwhile has told, or the next start does
+        # Before it is looked what there is: one that ends meanwhile has told, or the next start does.
+        with _lives_lock:
             left_out = {f"{run}{_SUFFIX}" for run in _lives}
         for name in sorted(self._folder.sizes(FOLDER).keys() - left_out):
             path = f"{FOLDER}/{name}"

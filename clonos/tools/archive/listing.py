@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from clonos.archive.gaps import ArchiveGaps
 from clonos.archive.reading import ArchivedInstance
 from clonos.protocol.archive.missing import Absence
-from clonos.protocol.ids import Epoch, epoch_after
+from clonos.protocol.epoch_run import run_said, runs_of
 from clonos.tools.status.text import table
 from clonos.values.readable import moment
 
@@ -27,8 +27,7 @@ def print_list(instances: Sequence[ArchivedInstance], gaps: ArchiveGaps, *, in_j
     for each in said:
         for gap in each["missing"]:
             first, last = gap["epochs"]
-            epochs = f"epoch {first}" if first == last else f"epochs {first} to {last}"
-            print(f"{each['operator']}[{each['instance']}] lacks {epochs}: {gap['why']}")
+            print(f"{each['operator']}[{each['instance']}] lacks {run_said(first, last)}: {gap['why']}")
 
 
 def _listed(instance: ArchivedInstance, gaps: ArchiveGaps) -> dict[str, Any]:
@@ -38,7 +37,7 @@ def _listed(instance: ArchivedInstance, gaps: ArchiveGaps) -> dict[str, Any]:
         "operator": instance.operator,
         "instance": instance.origin.instance,
         "epochs": [min(instance.epochs), max(instance.epochs)] if times else [],
-        "runs": _runs(instance.epochs),
+        "runs": runs_of(instance.epochs),
         "missing": [
             {"epochs": [each.first, each.last], "why": each.why}
             for each in gaps.of(instance)
@@ -50,17 +49,6 @@ def _listed(instance: ArchivedInstance, gaps: ArchiveGaps) -> dict[str, Any]:
         "bytes": instance.bytes,
         "states": instance.state_epochs,
     }
-
-
-def _runs(epochs: Iterable[Epoch]) -> list[list[Epoch]]:
-    """From one to another, one behind the other."""
-    found: list[list[Epoch]] = []
-    for epoch in sorted(epochs):
-        if found and epoch == epoch_after(found[-1][1]):
-            found[-1][1] = epoch
-        else:
-            found.append([epoch, epoch])
-    return found
 
 
 def _row(said: dict[str, Any]) -> list[str]:

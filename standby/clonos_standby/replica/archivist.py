@@ -19,7 +19,7 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import IO, Final
 
@@ -188,10 +188,8 @@ class Archivist:
         try:
             self._write_due(self._opened(fence))
         except StorageUnavailable as error:
+            log("archive_freed", f"what is too old or too much is dropped, and it is tried again: {error}")
             with suppress(ClonosError):
-                log(
-                    "archive_freed", f"what is too old or too much is dropped, and it is tried again: {error}"
-                )
                 self._free(fence)
             self._write_due(self._opened(fence))
 
@@ -216,10 +214,15 @@ class Archivist:
     # ---------------------------------------------------------------- states
 
     def keep_state(
-        self, name: SnapshotName, state: KeyedState, meta: bytes, at: LogOffset, records: int
+        self,
+        name: SnapshotName,
+        state: KeyedState,
+        meta: Callable[[], bytes],
+        at: LogOffset,
+        records: int,
     ) -> None:
-        """A checkpoint of this name has been begun, of which `meta` is what the instance says of itself, at log offset
-        `at`, when so many `records` have been processed: if a state is due, it is stored from now on."""
+        """A checkpoint of this name has been begun, of which `meta` gives what the instance says of itself, at log
+        offset `at`, when so many `records` have been processed: if a state is due, it is stored from now on."""
         if not self._is_due(name, records) or (self._storing is not None and self._storing.is_alive()):
             return
         self._state_at, self._records = time.monotonic(), records
@@ -232,12 +235,12 @@ class Archivist:
         self._storing.start()
 
     def _begun(
-        self, name: SnapshotName, state: KeyedState, meta: bytes, at: LogOffset
+        self, name: SnapshotName, state: KeyedState, meta: Callable[[], bytes], at: LogOffset
     ) -> PendingSnapshot | None:
         try:
             sequence = MARKED_EVERY * at  # of those inside an epoch, too, all are kept
             store = self._states(name.fence)
-            return store.begin(state, meta, epoch=name.epoch, sequence=sequence, final=name.final)
+            return store.begin(state, meta(), epoch=name.epoch, sequence=sequence, final=name.final)
         except ClonosError as error:
             self._not_kept(error)
             return None
@@ -294,9 +297,8 @@ class Archivist:
             segments.drop_leftovers()
             stored = segments.stored()
             now = self._clock.reads(*_clocks(), (each.written_at for each in stored))
-            horizon = (
-                0 if now is None else now - int(self._keep * 1_000_000)
-            )  # nothing was written before 1970
+            # Nothing was written before 1970.
+            horizon = 0 if now is None else now - int(self._keep * 1_000_000)
             there = self._opened(fence).states(self._origin).manifests()
             behind = kept_behind(stored, (name.epoch for name in there if name.final), horizon, self._most)
             if behind == NO_EPOCH:

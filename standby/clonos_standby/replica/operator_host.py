@@ -547,8 +547,11 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
         if self._archivist is not None:
             request, own_from = self._session.request, self._session.incarnation.own_from
             self._archivist.cut(request, content, own_from=own_from, is_end=name.final)
+
+            def archived() -> bytes:
+                return metadata.encode(content.without_log(), acked_input=covered) if content.log else meta
+
             processed = self.live.processed
-            archived = metadata.encode(content.without_log(), acked_input=covered) if content.log else meta
             self._archivist.keep_state(name, self._state, archived, content.log_offset, processed)
         return self._snapshots.begin(
             self._state, meta, epoch=name.epoch, sequence=name.sequence, final=name.final
