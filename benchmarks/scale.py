@@ -97,7 +97,7 @@ def instance() -> tuple[Instance, Ports]:
     outside = Outside(
         ask=lambda: 1,
         act=lambda *_: None,
-        consumed=lambda _: None,
+        consumed=lambda *_: None,
         is_poison=lambda _: False,
         die=lambda *_: None,
         entropy=lambda: 1,

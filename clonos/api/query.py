@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 from clonos.api.query_error import as_sparks_own
 from clonos.api.query_progress import QueryProgress
-from clonos.errors import ClonosError, Fenced, QueryDefinitionError, StateError
+from clonos.errors import ClonosError, Fenced, QueryDefinitionError, ReplicaLost, StateError
 from clonos.protocol.recovery.on_gap import OnGap
 from clonos.protocol.roles.restart_policy import Failure, QueryFailed, Restart, RestartPolicy
 from clonos.spark.coordinator import Coordinator
 from clonos.spark.failure import SessionStopped, translate
 from clonos.spark.settings import Settings
-from clonos.wire.server_status import PlacedReplica, QueryStatus
+from clonos.wire.server_status import PlacedReplica, QueryStatus, without_processes
 from clonos_standby.server.log import about
 
 if TYPE_CHECKING:
@@ -115,6 +115,7 @@ class CausalQuery:
             backoff=settings.restart_backoff,
             repeats_output=settings.on_gap is OnGap.AT_LEAST_ONCE,
         )
+        self._status_at_end: QueryStatus | None = None
         self._looked_at = coordinator.committed()  # when Spark's query was started last that came to its end
         self._spark_query = session.launch()
         keep = session.with_local_properties(self._keep)
@@ -144,6 +145,8 @@ class CausalQuery:
             if self._error is not None:
                 self._error = as_sparks_own(self._error)
             self._session.close()
+            with contextlib.suppress(Exception):  # the servers may have died, and the end has to come
+                self._status_at_end = without_processes(self._coordinator.status())
             self._coordinator.stop()
             with contextlib.suppress(Exception):  # the session may be gone
                 self._session.ended(self._spark_query, self._error)
@@ -349,11 +352,21 @@ class CausalQuery:
 
     def replicas(self) -> list[PlacedReplica]:
         """The replica processes: node, instance, pid, epoch."""
-        return self._coordinator.status()["replicas"]
+        return self.causal_status()["replicas"]
 
     def causal_status(self) -> QueryStatus:
-        """Replicas, spares, recent deaths, the last committed epoch."""
-        return self._coordinator.status()
+        """Replicas, spares, recent deaths, the last committed epoch. Of a query that has ended, what was known at its
+        end, without processes, of which there are none any more.
+
+        Raises ReplicaLost where the query's server does not answer.
+        """
+        if self._status_at_end is None:
+            try:
+                return self._coordinator.status()
+            except ReplicaLost:
+                if self._status_at_end is None:
+                    raise
+        return self._status_at_end
 
     def explain_row(self, row: str, *, inputs: int = 10, depth: int = 64) -> dict[str, Any]:
         """Why a row says what it says, out of the query's archive (`spark.clonos.archive.keep`), as

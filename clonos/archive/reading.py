@@ -252,7 +252,7 @@ class ArchivedInstance:
     def _goes_on_from(self, state: ArchivedState, behind: Epoch) -> bool:
         """Whether what is archived of the epoch goes on where the state was taken."""
         own = self._log_of(state.name.epoch)
-        return state.goes_on(self.origin, own, self.episode(behind))
+        return state.goes_on(self.origin, own, self.episode(behind), self.state_names)
 
     def _log_of(self, epoch: Epoch) -> EpochLog | None:
         """Of an epoch, if it can be read."""

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Generic, Protocol, TypeVar
 
 from clonos.errors import Fenced, ResumeFailed, SnapshotCorrupt
-from clonos.protocol.archive.archive_segment import ArchiveSegment
 from clonos.protocol.channel_numbering import Page
 from clonos.protocol.engine.instance import InstanceSnapshot
 from clonos.protocol.fence import LOWEST_FENCE, Fence, Generation
@@ -28,6 +27,7 @@ from clonos.protocol.recovery.rollback.held_output import SinkCheckpoint
 from clonos.protocol.recovery.rollback.sink_progress import SinkEnd
 from clonos.protocol.roles.leadership import Claim, Lease
 from clonos.protocol.source_channels import Numbered
+from clonos.sim.archive_storage import ArchiveStorage
 from clonos.sim.frames import OutputFrame
 from clonos.sim.row_history import RowHistory
 
@@ -288,7 +288,7 @@ class Checkpoint:
     lines: dict[int, RecoveryLine] = field(default_factory=dict)
     hosts: dict[int, dict[str, str]] = field(default_factory=dict)  # memberships, of each start
     effects: bool = False  # an instance has acted on the outside
-    archive: dict[Origin, list[ArchiveSegment]] = field(default_factory=dict)
+    archives: dict[Origin, ArchiveStorage] = field(default_factory=dict)
     _snapshots: dict[Origin, Snapshots] = field(default_factory=dict)
     _sink_snapshots: dict[Origin, SinkSnapshots] = field(default_factory=dict)
 
@@ -296,6 +296,9 @@ class Checkpoint:
         if origin not in self._snapshots:
             self._snapshots[origin] = Snapshots(origin)
         return self._snapshots[origin]
+
+    def archive(self, origin: Origin) -> ArchiveStorage:
+        return self.archives.setdefault(origin, ArchiveStorage())
 
     def sink_snapshots(self, origin: Origin) -> SinkSnapshots:
         """Of a sink's instance that holds output."""
@@ -403,7 +406,7 @@ class Checkpoint:
         self.offsets, self.commits, self.lines = older.offsets, older.commits, older.lines
         self.synced, self.synced_commit = older.synced, older.synced_commit
         self.channels, self.hosts, self.effects = older.channels, older.hosts, older.effects
-        self.archive = older.archive
+        self.archives = older.archives
         for origin, snapshots in self._snapshots.items():
             then = older.snapshots(origin)
             snapshots.become(then)

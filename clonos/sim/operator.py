@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from clonos.errors import StateError
+from clonos.errors import StateError, Where
 from clonos.protocol.destination import KeyColumn, KeyKind
 from clonos.protocol.engine.given_rows import rows_told
 from clonos.protocol.engine.instance import Row
@@ -91,7 +91,7 @@ class Outside:
 
     ask: Callable[[], int]
     act: Callable[[str, int, int], None]
-    consumed: Callable[[Tag], None]
+    consumed: Callable[[Row, Where], None]
     is_poison: Callable[[int], bool]
     die: Callable[[int, Tag], None]
     entropy: Callable[[], int]
@@ -176,10 +176,10 @@ class Ledger:
             return self._at_once(rows)
         produced: list[Row] = []
         tell = rows_told(self._services)
-        for row in rows:
+        for index, row in enumerate(rows):
             if self._outside.is_poison(row[1]):
                 self._poisoned(row)
-            self._outside.consumed(row[3])
+            self._outside.consumed(row, self._services.where(index))
             if self.per_epoch:
                 self._gathered.append(row)
             else:
@@ -191,8 +191,8 @@ class Ledger:
     def _at_once(self, rows: list[Row]) -> list[Row]:
         """Keys at the same time, the records of one in their order, as an async function has them."""
         made: list[list[Row]] = [[] for _ in rows]
-        for row in rows:
-            self._outside.consumed(row[3])
+        for index, row in enumerate(rows):
+            self._outside.consumed(row, self._services.where(index))
 
         async def one_by_one(key: str, lane: list[int]) -> None:
             for index in lane:

@@ -18,6 +18,7 @@ from clonos.protocol.fence import Fence, Generation
 from clonos.protocol.frontier import numbers_of
 from clonos.protocol.ids import (
     LOG_BEGIN,
+    NO_EPOCH,
     NO_OUTPUT,
     Epoch,
     LogOffset,
@@ -50,7 +51,7 @@ from clonos.protocol.roles.snapshot_schedule import SnapshotLimits
 from clonos.protocol.topology import Node, NodeKind
 from clonos.protocol.versions.programs import Programs
 from clonos.sim import holders, values as real
-from clonos.sim.archive import Archivist
+from clonos.sim.archive import Archivist, content_of
 from clonos.sim.checkpoint import Snapshot, Snapshots
 from clonos.sim.disk import LogStore
 from clonos.sim.event_time import event_inputs, watermark_of, watermark_of_output
@@ -89,7 +90,8 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
         self.state: Any = self._new_state()
         self._sent = SentFrames(lambda: self.session.acked_input)
         self._kept = KeptInState(world.plan.fold_from)
-        self.archivist = Archivist(world, replica.origin, is_on=world.plan.archives and self._repeats)
+        is_on = world.plan.archives and self._repeats
+        self.archivist = Archivist(world, replica, is_on=is_on, size=world.plan.archive_size)
         self.timers = Timers()
         self.event_timers = Timers()
         self.depends: dict[Origin, LogOffset] = {}  # for the checkers alone
@@ -222,9 +224,10 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
         )
 
     def restore_state(self, found: Snapshot | None) -> InstanceSnapshot | None:
-        self.archivist.restored(LOG_BEGIN if found is None else found.instance.log_offset)
         if found is None:
+            self.archivist.restored(LOG_BEGIN, NO_EPOCH)
             return None
+        self.archivist.restored(found.instance.log_offset, found.instance.epoch)
         state, timers, event_timers, sent, kept = pickle.loads(found.content)
         self._sent = SentFrames(lambda: self.session.acked_input, sent)
         self._kept = KeptInState(self._world.plan.fold_from, kept)
@@ -679,8 +682,10 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
         self._world.checks.acted(self, key, record, draw)
         self._replica.point("has acted on the outside")
 
-    def _consumes(self, tag: Tag) -> None:
-        self._world.checks.consumed(self, tag)
+    def _consumes(self, row: Row, where: Where) -> None:
+        self._world.checks.consumed(self, row[3])
+        if self._world.plan.archives:
+            self._world.checks.archived.consumes(self._origin, self.hello.fence, where, content_of(row))
 
     def _die(self, record: int, tag: Tag) -> None:
         self._world.checks.victim(self._origin)

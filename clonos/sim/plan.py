@@ -129,6 +129,7 @@ class Plan:
         False  # Spark runs no task of a stage that it knows to have no input; not where there are timers
     )
     archives: bool = False  # what instances did in past epochs is kept (`protocol.archive`)
+    archive_size: int | None = None  # so many bytes of it, beside states; None: all, and no states
     impure: bool = False  # one operator uses entropy behind the services' back
     poison: int = 0  # so many records kill every replica that takes them
     poison_in_a_row: bool = False  # they come one behind the other from one partition

@@ -14,7 +14,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from clonos.errors import LogCorrupt, StateError
-from clonos.protocol.archive.archive_segment import ArchiveSegment, EpochEnded, RanOn
+from clonos.protocol.archive.archive_segment import ArchiveSegment, Began, EpochEnded, RanOn
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Epoch, LogOffset, Origin, OutputNumber
 from clonos.values import state_codec as values
@@ -49,6 +49,7 @@ def encode_segment(segment: ArchiveSegment) -> bytes:
             "bytes": len(body),
             **_lineage_said(segment.lineage),
             **_process_said(segment.ran_on),
+            **_beginning_said(segment.began),
         }
     )
     packed = pa.compress(body, codec=_CODEC, asbytes=True) if body else b""
@@ -85,6 +86,7 @@ def decode_segment(raw: bytes, where: str) -> ArchiveSegment:
             erased_at=said.get("erased_at"),
             lineage=_lineage_of(said),
             ran_on=_process_of(said),
+            began=_beginning_of(said),
         )
     except (KeyError, TypeError, ValueError, struct.error, pa.ArrowException, OSError, StateError) as error:
         raise LogCorrupt(f"{where} cannot be read: {error}") from error
@@ -118,6 +120,15 @@ def _process_of(said: dict[str, Any]) -> RanOn | None:
         return None
     host, pid, since = said["ran_on"]
     return RanOn(host, pid, LogOffset(since))
+
+
+def _beginning_said(began: Began | None) -> dict[str, Any]:
+    """Nothing where it is not known, as in segments of older versions."""
+    return {} if began is None else {"began": [] if began.inside is None else [began.inside]}
+
+
+def _beginning_of(said: dict[str, Any]) -> Began | None:
+    return Began(*map(LogOffset, said["began"])) if "began" in said else None
 
 
 def _blocks(body: bytes, count: int) -> tuple[bytes, ...]:

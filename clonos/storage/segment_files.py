@@ -11,27 +11,37 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Final
+from typing import Final, Protocol
 
 from clonos.errors import LogCorrupt
 from clonos.protocol.archive.archive_segment import ArchiveSegment
-from clonos.protocol.archive.compaction import to_compact
+from clonos.protocol.archive.compaction import FEWEST, to_compact
 from clonos.protocol.archive.stored_segment import SegmentName, StoredSegments
 from clonos.protocol.fence import LOWEST_FENCE, Fence
 from clonos.protocol.ids import Epoch, Origin
 from clonos.storage.compacted_segments import CompactedName, Place, compacted, index_bytes, read_index
-from clonos.storage.folder import Folder
 from clonos.storage.segment_codec import decode_segment, encode_segment
 
 _AT_ONCE: Final = 8
 """Indexes that are read side by side, where storage takes long to answer."""
 
 
+class SegmentFolder(Protocol):
+    """What is asked of a folder (`storage.folder`)."""
+
+    def path(self, name: str) -> str: ...
+    def sizes(self, directory: str) -> dict[str, int]: ...
+    def read(self, name: str) -> bytes: ...
+    def pieces(self, name: str) -> Iterator[bytes]: ...
+    def write(self, name: str, data: bytes) -> None: ...
+    def delete(self, name: str) -> None: ...
+
+
 class SegmentFiles:
     """See the module, of one instance. `directory` is theirs in the folder. What other processes do meanwhile is seen
     when a segment is not found any more where it was."""
 
-    def __init__(self, folder: Folder, directory: str, origin: Origin) -> None:
+    def __init__(self, folder: SegmentFolder, directory: str, origin: Origin) -> None:
         self._folder = folder
         self._origin = origin
         self._directory = directory
@@ -72,6 +82,16 @@ class SegmentFiles:
         sizes = {name: place.size for index in self._indexes.values() for name, place in index.items()}
         sizes |= self._single
         return dict(sorted(sizes.items()))
+
+    def left_by(self, epoch: Epoch) -> set[Fence]:
+        """The processes that have left segments of an epoch."""
+        self._list()
+        found = {name.fence for name in self._single if name.epoch == epoch}
+        for several in self._compacted:
+            if epoch in several.epochs:
+                index = self._indexes.get(several) or self._index(several) or {}
+                found |= {name.fence for name in index if name.epoch == epoch}
+        return found
 
     def _look(self) -> None:
         """List what there is, and read the indexes of files that are new."""
@@ -204,10 +224,10 @@ class SegmentFiles:
             self._folder.write(self._path(name), content)
         self._folder.delete(self._path(place))
 
-    def compact(self, upto: Epoch, fence: Fence) -> None:
-        """Put segments of epochs up to that, which are over, together, where there are many."""
+    def compact(self, upto: Epoch, fence: Fence, fewest: int = FEWEST) -> None:
+        """Put segments of epochs up to that, which are over, together, where there are at least so many."""
         self.drop_leftovers()
-        for names in to_compact(self._single, [each.epochs for each in self._compacted], upto):
+        for names in to_compact(self._single, [each.epochs for each in self._compacted], upto, fewest):
             parts = list(self._readable(names))
             if parts:
                 name, content = compacted(parts, fence)

@@ -179,3 +179,18 @@ def merged(first: PlacedStatus, *others: PlacedStatus) -> ServersStatus:
             for other in others
         ],
     }
+
+
+def without_processes(status: QueryStatus) -> QueryStatus:
+    """What stays to be said of a query whose processes have ended."""
+    return {
+        **status,
+        "resident": None,
+        "replicas": [],
+        "spares": [],
+        "others": [],
+        "waiting": 0,
+        "grpc": None,
+        "grpc_pid": None,
+        "metrics": None,
+    }

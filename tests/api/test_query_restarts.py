@@ -17,6 +17,7 @@ class Coordinator:
 
     query = "q"
     rows_come_back_late = False
+    _has_ended = False
     begins_at = Positions()
 
     def committed(self) -> int:
@@ -32,7 +33,13 @@ class Coordinator:
 
     def wait_no_longer_than(self, seconds: float) -> None: ...
 
-    def stop(self) -> None: ...
+    def stop(self) -> None:
+        self._has_ended = True
+
+    def status(self) -> dict[str, Any]:
+        if self._has_ended:
+            raise ReplicaLost("the server does not answer")
+        return {"replicas": [{"pid": 7}], "recoveries": [{"kind": "promoted"}], "spares": [8]}
 
 
 class SparkQuery:
@@ -82,3 +89,6 @@ def test_a_restart_that_fails_leaves_the_reason_of_the_one_before_it_in_the_list
     query.stop()
     assert query.restarts == ["ReplicaLost: the first", "ReplicaLost: the start"]
     assert ended == [(last, None)] and closed == [True]
+    said = query.causal_status()
+    assert said["recoveries"] == [{"kind": "promoted"}] and not said["replicas"] and not said["spares"]
+    assert query.replicas() == []

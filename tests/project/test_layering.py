@@ -48,9 +48,10 @@ def rule(own: str, *, banned: str = "", lazy: str = "", pure: bool = False) -> R
 
 
 LOWER = "clonos.errors clonos.protocol"
+SEGMENTS = "clonos.storage.segment_codec clonos.storage.compacted_segments clonos.storage.segment_files"
 RUNTIME = (
-    f"{LOWER} clonos.values clonos.storage.durable_files clonos.storage.embedded_log clonos.storage.location "
-    "clonos.storage clonos.wire "
+    f"{LOWER} clonos.values {SEGMENTS} clonos.storage.durable_files clonos.storage.embedded_log "
+    "clonos.storage.location clonos.storage clonos.wire "
     "clonos.sinks clonos.sources clonos.operators clonos.environment clonos.extras clonos.figures "
     "clonos.async_functions"
 )
@@ -72,8 +73,10 @@ RULES = {
     "clonos.storage.object_answers": rule("", banned=" ".join(HEAVY)),
     "clonos.storage.object_conditions": rule("", banned=" ".join(HEAVY)),
     "clonos.storage.event_tables": rule("clonos.errors", banned="pyspark py4j grpc rocksdict pandas"),
+    # The files of an archive's segments, in whatever folder: the simulator runs them over one in memory.
+    **{each: rule(f"{LOWER} clonos.values {SEGMENTS}", banned=OUTSIDE) for each in SEGMENTS.split()},
     "clonos.storage": rule(
-        f"{LOWER} clonos.values clonos.extras clonos.storage.durable_files clonos.storage.location "
+        f"{LOWER} clonos.values {SEGMENTS} clonos.extras clonos.storage.durable_files clonos.storage.location "
         "clonos.storage.event_tables clonos.storage.object_answers clonos.storage.object_conditions",
         banned="pyspark py4j grpc sqlalchemy pandas",
     ),
@@ -107,7 +110,7 @@ RULES = {
     ),
     "clonos.testing": rule("clonos.errors", banned=" ".join(HEAVY)),
     "clonos.sim": rule(
-        f"{LOWER} clonos.extras clonos.figures clonos.values clonos.testing.ledger",
+        f"{LOWER} clonos.extras clonos.figures clonos.values clonos.storage.segment_files clonos.testing.ledger",
         banned="pyspark py4j grpc rocksdict socket threading asyncio time",
     ),
     "clonos.async_functions": rule("clonos.errors", banned=" ".join(HEAVY)),

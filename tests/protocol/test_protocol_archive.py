@@ -206,7 +206,7 @@ def snapshot(epoch: int, log_end: int) -> InstanceSnapshot:
 
 def test_a_checkpoint_cuts_what_has_come_since_the_one_before() -> None:
     cutter = SegmentCutter(ORIGIN, "p", Spool())
-    cutter.restored(BEGIN)
+    cutter.restored(BEGIN, Epoch(3))
     cutter.record(
         BEGIN, LOG
     )  # known of an earlier life: it is repeated up to the first checkpoint, and beyond
@@ -226,7 +226,7 @@ def test_a_checkpoint_cuts_what_has_come_since_the_one_before() -> None:
 
 def test_lineage_goes_with_the_log_that_it_is_of() -> None:
     cutter = SegmentCutter(ORIGIN, "p", Spool(), lineage=True)
-    cutter.restored(BEGIN)
+    cutter.restored(BEGIN, Epoch(3))
     stops = [LogOffset(BEGIN + PART * at) for at in (1, 2, 3)]
     cutter.record(BEGIN, LOG)
     for stop, entry in zip(stops, (b"1", b"2", b"3"), strict=True):
@@ -239,7 +239,7 @@ def test_lineage_goes_with_the_log_that_it_is_of() -> None:
     (last,) = cutter.cut(request(4), snapshot(4, stops[2]), written_at=2, is_end=True)
     assert last.lineage == b"4"
     cutter.note_lineage(stops[1], b"2")
-    cutter.restored(BEGIN)
+    cutter.restored(BEGIN, Epoch(3))
     cutter.note_lineage(stops[0], b"1")
     cutter.truncate(stops[0])  # a standby has followed an epoch that others have left
     cutter.note_lineage(stops[0], b"1")
@@ -252,7 +252,7 @@ def test_lineage_goes_with_the_log_that_it_is_of() -> None:
 
 def _cut_without_lineage() -> list[ArchiveSegment]:
     cutter = SegmentCutter(ORIGIN, "p", Spool())
-    cutter.restored(BEGIN)
+    cutter.restored(BEGIN, Epoch(3))
     cutter.record(BEGIN, LOG)
     return cutter.cut(request(4), snapshot(4, BEGIN + len(LOG)), written_at=1, is_end=True)
 
@@ -270,7 +270,7 @@ def test_input_of_an_epoch_that_was_given_up_is_in_no_segment() -> None:
 
 def test_a_history_that_was_given_up_harms_nothing() -> None:
     cutter = SegmentCutter(ORIGIN, "p", Spool())
-    cutter.restored(BEGIN)
+    cutter.restored(BEGIN, Epoch(3))
     cutter.record(BEGIN, chunk(9, 4) + chunk(9, 4))
     cutter.record(BEGIN, LOG)
     (only,) = cutter.cut(request(4), snapshot(4, BEGIN + len(LOG)), written_at=1, is_end=True)

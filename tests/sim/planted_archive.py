@@ -6,12 +6,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from planted import CRASHES, STANDBYS, Planted, planted
+from planted import CRASHES, LOSSES, OTHERS, STANDBYS, Planted, planted
 
+from clonos.protocol.archive import dropping, episode, retention
 from clonos.protocol.archive.archive_segment import ArchiveSegment
+from clonos.protocol.archive.archived_state import ArchivedState
 from clonos.protocol.archive.segment_cutter import SegmentCutter
 from clonos.protocol.engine.step_executor import StepExecutor
-from clonos.protocol.ids import LOG_BEGIN, LogOffset
+from clonos.protocol.ids import LOG_BEGIN, NO_EPOCH, Epoch, LogOffset
 from clonos.protocol.ports import Bundle
 from clonos.protocol.recovery.causal.causal_log import CausalLog
 from clonos.protocol.recovery.causal.determinant import Kind, Outcome, Step
@@ -20,6 +22,8 @@ from clonos.protocol.recovery.causal.replayer import StepReplayer
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.incarnation import Incarnation
 from clonos.sim.archive import Archivist
+from clonos.sim.archive_storage import ArchiveStorage
+from clonos.storage.segment_files import SegmentFiles
 
 Patch = pytest.MonkeyPatch
 
@@ -53,8 +57,8 @@ def a_process_that_takes_another_s_place_begins_with_the_epoch(patch: Patch) -> 
     """It has not seen what was before its checkpoint, and its log does not have it."""
     real = SegmentCutter.restored
 
-    def restored(self: SegmentCutter, log_offset: LogOffset) -> None:
-        real(self, LOG_BEGIN)
+    def restored(self: SegmentCutter, log_offset: LogOffset, epoch: Epoch) -> None:
+        real(self, LOG_BEGIN, NO_EPOCH)
 
     patch.setattr(SegmentCutter, "restored", restored)
 
@@ -109,7 +113,47 @@ def what_was_repeated_counts_as_run(patch: Patch) -> None:
     patch.setattr(Incarnation, "own_from", LOG_BEGIN)
 
 
+def input_of_a_history_that_was_given_up_counts(patch: Patch) -> None:
+    """A record of the same position may have been another one."""
+    patch.setattr(
+        episode, "counting", lambda segments, _: sorted(segments, key=lambda each: (each.fence, each.number))
+    )
+
+
+def input_before_the_checkpoint_at_which_an_attempt_resumed_does_not_count(patch: Patch) -> None:
+    """It was not sent again."""
+    real = SegmentCutter.restored
+    patch.setattr(SegmentCutter, "restored", lambda self, log_offset, _: real(self, log_offset, NO_EPOCH))
+
+
+def a_state_of_a_history_that_was_given_up_stays_alone(patch: Patch) -> None:
+    """All before it has gone, and what is behind does not go on from it."""
+    patch.setattr(dropping, "_counts", lambda *_: True)
+
+
+def a_state_of_a_history_that_was_given_up_is_begun_from(patch: Patch) -> None:
+    """The log that would tell has gone."""
+    patch.setattr(ArchivedState, "_is_older_than", lambda *_: False)
+
+
+def the_state_before_what_is_kept_goes(patch: Patch) -> None:
+    real = ArchiveStorage.forget
+    patch.setattr(ArchiveStorage, "forget", lambda self, before: real(self, Epoch(before + 1)))
+
+
+def segments_behind_the_state_that_stays_go(patch: Patch) -> None:
+    real = SegmentFiles.drop_upto
+    patch.setattr(SegmentFiles, "drop_upto", lambda self, epoch: real(self, Epoch(epoch + 1)))
+
+
+def what_there_is_room_for_goes(patch: Patch) -> None:
+    real = retention.kept_behind
+    patch.setattr(dropping, "kept_behind", lambda *args, **more: real(*args[:-1], args[-1] // 2, **more))
+
+
 ARCHIVES = {"archives": True}
+DROPS = {**ARCHIVES, "archive_size": 1_000}
+RESUMES = {**DROPS, "realtime": True, "resumes": True, "snapshot_rate": 0.4}
 
 ARCHIVE: dict[str, Planted] = {
     bug.__name__: planted(bug, rates=CRASHES, **{**ARCHIVES, **changes})
@@ -122,5 +166,16 @@ ARCHIVE: dict[str, Planted] = {
         (lineage_of_steps_that_are_repeated_is_not_noted, {}),
         (how_long_a_call_took_is_measured_again, {"calls": True}),
         (what_was_repeated_counts_as_run, {}),
+        (the_state_before_what_is_kept_goes, DROPS),
+        (segments_behind_the_state_that_stays_go, DROPS),
+        (what_there_is_room_for_goes, DROPS),
+    )
+} | {
+    bug.__name__: planted(bug, rates=LOSSES, **{**OTHERS, **changes, "realtime": True})
+    for bug, changes in (
+        (input_of_a_history_that_was_given_up_counts, ARCHIVES),
+        (input_before_the_checkpoint_at_which_an_attempt_resumed_does_not_count, RESUMES),
+        (a_state_of_a_history_that_was_given_up_stays_alone, DROPS),
+        (a_state_of_a_history_that_was_given_up_is_begun_from, DROPS),
     )
 }

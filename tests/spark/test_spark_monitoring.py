@@ -117,6 +117,8 @@ def test_a_second_server_has_the_next_port_and_the_promotion_of_a_standby_is_tra
         shown = [status["metrics"], *(other["metrics"] for other in status["others"])]
         assert shown == [f"http://127.0.0.1:{at}/metrics" for at in (port, port + 1)]
         place.stop()
+        known = query.causal_status()
+        assert known["deaths"] > 0 and known["recoveries"] and not known["replicas"] and not known["metrics"]
     roots = [attributes(span) for _, span in received.spans if not span.parent_span_id]
     assert {"promoted", "replaced"} & {
         root["clonos.recovery.kind"] for root in roots if root["clonos.operator"] == "maps"

@@ -9,7 +9,7 @@ import pytest
 from clonos.errors import StorageUnavailable
 from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import LOG_BEGIN, NO_OUTPUT, Epoch, LogOffset, Origin, OutputNumber
+from clonos.protocol.ids import LOG_BEGIN, NO_EPOCH, NO_OUTPUT, Epoch, LogOffset, Origin, OutputNumber
 from clonos.protocol.line.snapshot_name import SnapshotName
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.storage.archive import Archive
@@ -51,7 +51,7 @@ def test_input_and_log_come_back_without_what_rode_along(
     monkeypatch.setattr(module, "_IN_MEMORY", in_memory)
     monkeypatch.setattr(module, "_MOST_IN_SEGMENT", 400)
     leaves = archivist(tmp_path)
-    leaves.restored(LOG_BEGIN)
+    leaves.restored(LOG_BEGIN, NO_EPOCH)
     for first in range(0, 50, 10):
         leaves.take(bundle(first, 10), Epoch(0))
     leaves.record(LOG_BEGIN, b"what was recorded")

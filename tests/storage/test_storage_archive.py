@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from clonos.errors import CheckpointMismatch, LogCorrupt
-from clonos.protocol.archive.archive_segment import ArchiveSegment, EpochEnded, RanOn
+from clonos.protocol.archive.archive_segment import ArchiveSegment, Began, EpochEnded, RanOn
 from clonos.protocol.archive.erasure import ErasurePlan, InstanceErasure
 from clonos.protocol.archive.stored_segment import SegmentName
 from clonos.protocol.fence import Fence
@@ -24,6 +24,8 @@ from clonos.storage.segment_codec import decode_segment, encode_segment
 GOLDEN = Path(__file__).parent.parent / "golden" / "archive_segment_v1.bin"
 WITH_LINEAGE = GOLDEN.with_name("archive_segment_v1_lineage.bin")
 WITH_PROCESS = GOLDEN.with_name("archive_segment_v1_ran_on.bin")
+WITH_BEGINNING = GOLDEN.with_name("archive_segment_v1_began.bin")
+INSIDE = Began(LogOffset(1100))
 RAN_ON = RanOn("worker-7", 4711, LogOffset(1240))
 LINEAGE = GOLDEN.with_name("core_step_lineage_v1.bin")
 ORIGIN = Origin.of(2, 1)
@@ -54,6 +56,8 @@ def test_a_segment_comes_back() -> None:
         replace(SEGMENT, lineage=b""),
         replace(SEGMENT, lineage=bytes(10_000)),
         replace(SEGMENT, ran_on=RAN_ON),
+        replace(SEGMENT, began=Began()),
+        replace(SEGMENT, began=INSIDE),
     ):
         assert decode_segment(encode_segment(segment), "it") == segment
 
@@ -64,6 +68,7 @@ def test_a_segment_of_the_first_version_is_read() -> None:
     lineage = LINEAGE.read_bytes()
     assert decode_segment(WITH_LINEAGE.read_bytes(), "golden") == replace(SEGMENT, lineage=lineage)
     assert decode_segment(WITH_PROCESS.read_bytes(), "golden") == replace(SEGMENT, ran_on=RAN_ON)
+    assert decode_segment(WITH_BEGINNING.read_bytes(), "golden") == replace(SEGMENT, began=INSIDE)
 
 
 def test_what_was_not_recorded_takes_no_room() -> None:
@@ -71,6 +76,7 @@ def test_what_was_not_recorded_takes_no_room() -> None:
     assert len(encode_segment(replace(SEGMENT, lineage=b"entries"))) > len(encode_segment(SEGMENT))
     assert b"lineage" not in encode_segment(SEGMENT)
     assert b"ran_on" not in encode_segment(SEGMENT)
+    assert b"began" not in encode_segment(SEGMENT)
 
 
 def test_damage_is_said() -> None:

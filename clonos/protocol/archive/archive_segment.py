@@ -2,7 +2,8 @@
 
 One is cut whenever a checkpoint is begun, and is durable before that is: from then on the conduit forgets the input,
 and no other process is sent it again. Processes that take each other's place begin at a checkpoint, so their segments
-overlap and never leave anything out. The last segment of an epoch says how it ended.
+overlap and never leave anything out. The last segment of an epoch says how it ended. Where the epoch was begun anew,
+not all count (`protocol.archive.counting_segments`).
 """
 
 from __future__ import annotations
@@ -31,6 +32,14 @@ class EpochEnded:
     emitted_output: OutputNumber
 
 
+@dataclass(frozen=True, slots=True)
+class Began:
+    """Where in the epoch a process began."""
+
+    inside: LogOffset | None = None
+    """At a checkpoint inside it, at this offset of the log; None: with the epoch, all of whose input came to it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveSegment:
     """See the module."""
@@ -55,6 +64,7 @@ class ArchiveSegment:
     """When the epoch was erased, in microseconds since 1970: all that is left is how it ended."""
     lineage: bytes | None = None  # of the steps of `log` (`step_lineage`); None where it was not recorded
     ran_on: RanOn | None = None  # where the process was; older versions have not said so
+    began: Began | None = None  # nor this
 
     @property
     def log_end(self) -> LogOffset:

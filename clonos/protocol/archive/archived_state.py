@@ -64,14 +64,26 @@ class ArchivedState:
             return "it is not what the instance was there, by the log of that epoch"
         return ""
 
-    def goes_on(self, origin: Origin, own: EpochLog | None, following: Episode | Lacking) -> bool:
+    def goes_on(
+        self,
+        origin: Origin,
+        own: EpochLog | None,
+        following: Episode | Lacking,
+        states: Iterable[SnapshotName] = (),
+    ) -> bool:
         """Whether the first epoch that is repeated from it, `following`, goes on where it was taken. Where that is not
-        all there, what is missing is said of the epoch."""
+        all there, what is missing is said of the epoch. Of several of the `states` at the end of one epoch whose log is
+        not there any more, only the newest may be of its history (`protocol.archive.dropping`)."""
         if self.content.wrong_place(origin) or (own is not None and not self._agrees(own)):
+            return False
+        if own is None and any(self._is_older_than(name) for name in states):
             return False
         if not self.name.final or isinstance(following, Lacking):
             return True  # inside, the epoch is its own
         return self.content.log_offset == following.log_start
+
+    def _is_older_than(self, other: SnapshotName) -> bool:
+        return other.final and other.epoch == self.name.epoch and other.fence > self.name.fence
 
     def _agrees(self, own: EpochLog) -> bool:
         return own.has(self.content) and (not self.name.final or self.content.log_offset == own.ends)

@@ -14,7 +14,7 @@ from clonos.protocol.archive.stored_segment import SegmentName
 from clonos.protocol.ids import Epoch
 
 FEWEST: Final = 64
-"""Segments of a file: fewer wait for others."""
+"""Segments of a file."""
 MOST: Final = 4096
 MOST_BYTES: Final = 4 << 20
 """To read one epoch all of its file is read."""
@@ -22,12 +22,13 @@ LARGE: Final = 256 << 10
 
 
 def to_compact(
-    segments: Mapping[SegmentName, int], compacted: Iterable[range], upto: Epoch
+    segments: Mapping[SegmentName, int], compacted: Iterable[range], upto: Epoch, fewest: int = FEWEST
 ) -> list[list[SegmentName]]:
     """The segments of each file that is to be made, in order, all those of an epoch in one file.
 
     `segments` are those in files of their own, with their bytes; `compacted` are the epochs of the files that have
-    several; up to `upto` epochs are over. A segment that was written late, of an epoch within such a file, stays.
+    several; up to `upto` epochs are over. Fewer than `fewest` wait for others. A segment that was written late, of an
+    epoch within such a file, stays.
     """
     oldest = min(segments, default=None)
     taken = [each for each in compacted if oldest is not None and each.stop > oldest.epoch]
@@ -44,4 +45,4 @@ def to_compact(
             size = 0
         found[-1] += names
         size += bytes_of_epoch
-    return [each for each in found if len(each) >= FEWEST]
+    return [each for each in found if len(each) >= fewest]

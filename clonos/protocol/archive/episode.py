@@ -15,6 +15,7 @@ from typing import Final
 
 from clonos.errors import ClonosError
 from clonos.protocol.archive.archive_segment import ArchiveSegment, EpochEnded, RanOn
+from clonos.protocol.archive.counting_segments import counting
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Epoch, LogOffset, Origin
 from clonos.protocol.recovery.causal.causal_log import CausalLog
@@ -122,6 +123,7 @@ def put_together(segments: Sequence[ArchiveSegment]) -> Episode | Lacking:
         # Of what an earlier process has recorded that counts which it shares with those behind it.
         own = sorted((each for each in segments if each.fence == fence), key=lambda each: each.number)
         log.merge_agreeing((each.log_start, each.log) for each in own)
+    count = counting(segments, last.fence)
     data = log.prefix(last.epoch_start)
     whole = last.ended.log_end - last.epoch_start
     if len(data) < whole:
@@ -137,7 +139,7 @@ def put_together(segments: Sequence[ArchiveSegment]) -> Episode | Lacking:
         last.epoch_start,
         data[:whole],
         last.ended,
-        tuple(block for each in sorted(segments, key=_in_time) for block in each.blocks),
+        tuple(block for each in count for block in each.blocks),
         last.written_at,
         last.fence,
         *_what_was_left(segments, last.epoch_start, data[:whole]),
@@ -159,10 +161,6 @@ def _what_was_left(
         if each.lineage is not None:
             pieces.append(LineagePiece(each.log_start, each.log_end, before, each.lineage))
     return tuple(pieces), tuple(parts)
-
-
-def _in_time(segment: ArchiveSegment) -> tuple[int, int]:
-    return segment.fence, segment.number
 
 
 def consumed(log: bytes, start: LogOffset) -> Counter[int]:

@@ -6,21 +6,27 @@ epoch that is kept stays, and everything behind it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from clonos.protocol.archive.stored_segment import StoredSegments
 from clonos.protocol.ids import NO_EPOCH, Epoch
 
 
 def kept_behind(
-    stored: Iterable[StoredSegments], states: Iterable[Epoch], horizon: int, most: int | None = None
+    stored: Iterable[StoredSegments],
+    states: Iterable[Epoch],
+    horizon: int,
+    most: int | None = None,
+    *,
+    counts: Callable[[Epoch], bool] = lambda epoch: True,
 ) -> Epoch:
     """The epoch of the state that stays: older ones may go, and segments of epochs up to it; `NO_EPOCH` where all has
     to stay.
 
-    `states` are the epochs at whose end there is a state; what was written before `horizon` is not wanted any more, nor
-    what is beyond so many bytes, the newest counted first. A file is wanted as long as any of its epochs is, and the
-    newest file whatever its size.
+    `states` are the epochs at whose end there is a state, of which `counts` says whether what is behind it can be
+    repeated from it: it is asked of few, the newest first. What was written before `horizon` is not wanted any more,
+    nor what is beyond so many bytes, the newest counted first. A file is wanted as long as any of its epochs is, and
+    the newest file whatever its size.
     """
     files = _joined(stored)
     first = _first_wanted([each.written_at < horizon for each in files])
@@ -31,7 +37,8 @@ def kept_behind(
             first = at + 1
             break
     kept = files[first].first if first < len(files) else None
-    return max((epoch for epoch in states if kept is None or epoch < kept), default=NO_EPOCH)
+    may_stay = sorted({epoch for epoch in states if kept is None or epoch < kept}, reverse=True)
+    return next(filter(counts, may_stay), NO_EPOCH)
 
 
 def _first_wanted(is_old: list[bool]) -> int:

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from clonos.errors import LogConflict
-from clonos.protocol.archive.archive_segment import ArchiveSegment, EpochEnded, RanOn
+from clonos.protocol.archive.archive_segment import ArchiveSegment, Began, EpochEnded, RanOn
 from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
 from clonos.protocol.ids import LOG_BEGIN, NO_EPOCH, Epoch, LogOffset, Origin
 from clonos.protocol.recovery.causal.causal_log import CausalLog, pieces_from
@@ -55,12 +55,15 @@ class SegmentCutter:
         self._spool = spool
         self._lineage: deque[tuple[LogOffset, bytes]] | None = deque() if lineage else None
         self._epoch = NO_EPOCH
+        self._began = NO_EPOCH, LOG_BEGIN  # at which checkpoint: its epoch, and its offset of the log
         self._log_upto = LOG_BEGIN
         self._log = CausalLog()
         self._number = 0
 
-    def restored(self, log_offset: LogOffset) -> None:
-        """The instance begins here; what was before, other processes have left."""
+    def restored(self, log_offset: LogOffset, epoch: Epoch) -> None:
+        """The instance begins here, at a checkpoint of an epoch, or with nothing (`NO_EPOCH`); what was before, other
+        processes have left."""
+        self._began = epoch, log_offset
         self._log_upto = log_offset
         self._log = CausalLog()
         self._spool.clear()
@@ -119,6 +122,8 @@ class SegmentCutter:
         log = self._log.prefix(self._log_upto)[: content.log_offset - self._log_upto]
         self._log_upto = content.log_offset
         lineage = self._take_lineage(content.log_offset)
+        epoch, offset = self._began
+        began = Began(offset if epoch == request.epoch else None)
         self._keep_log_from(content.log_offset)  # what is saved, and is repeated later
         pieces = self._spool.take()
         found: list[ArchiveSegment] = []
@@ -138,12 +143,13 @@ class SegmentCutter:
                     code=self._code,
                     intercept=self._intercept,
                     epoch_start=content.epoch_log_offset,
-                    log_start=LogOffset(content.log_offset - len(log)),
+                    log_start=LogOffset(content.log_offset - len(log)) if is_last else content.log_offset,
                     log=log if is_last else b"",
                     blocks=blocks,
                     ended=EpochEnded(content.log_offset, content.emitted) if is_end and is_last else None,
                     lineage=lineage if is_last else None,
                     ran_on=ran_on,
+                    began=began,
                 )
             )
             self._number += 1

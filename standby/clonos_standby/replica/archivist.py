@@ -19,26 +19,29 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import IO, Final
 
 from clonos.errors import ClonosError, StorageUnavailable
 from clonos.protocol.archive.archive_segment import ArchiveSegment, RanOn
-from clonos.protocol.archive.retention import kept_behind
+from clonos.protocol.archive.dropping import ArchivedFiles, drop_unwanted
 from clonos.protocol.archive.segment_cutter import InputSpool, SegmentCutter
 from clonos.protocol.archive.settled_clock import SettledClock
+from clonos.protocol.archive.state_schedule import StateSchedule
 from clonos.protocol.engine.given_rows import GivenRows
 from clonos.protocol.engine.instance import InstanceSnapshot
 from clonos.protocol.engine.lineage_recorder import LineageRecorder
 from clonos.protocol.engine.services import CausalServices
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import FIRST_EPOCH, NO_EPOCH, Epoch, LogOffset, Origin
+from clonos.protocol.ids import FIRST_EPOCH, Epoch, LogOffset, Origin
 from clonos.protocol.line.snapshot_name import MARKED_EVERY, SnapshotName
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.storage.archive import Archive
 from clonos.storage.archive_keys import NO_KEYS, ArchiveKeys
 from clonos.storage.keyed_state import KeyedState
+from clonos.storage.segment_files import SegmentFiles
 from clonos.storage.snapshots import PendingSnapshot, SnapshotStore
 from clonos.wire.block import has_rows, without_ride_along
 from clonos.wire.messages import Bundle
@@ -47,11 +50,6 @@ from clonos_standby.server.log import log
 _IN_MEMORY: Final = 8 << 20
 """Bytes of input."""
 _MOST_IN_SEGMENT: Final = 32 << 20
-_BETWEEN_STATES_S: Final = 60.0
-_BETWEEN_STATES_RECORDS: Final = 100_000
-"""Inside an epoch: what a repetition has to run of a long one at most, about."""
-_STATES_KEPT: Final = 1000
-"""About how many states there are of the time that is kept: a longer one has them farther apart."""
 
 
 class _Spool(InputSpool):
@@ -144,8 +142,7 @@ class Archivist:
         self._storing: threading.Thread | None = None
         self._freeing = threading.Lock()
         self._opening = threading.RLock()
-        self._state_at: float | None = None  # when the last state was begun, by the steady clock
-        self._records = 0  # that had been processed then
+        self._schedule = StateSchedule(keep)
 
     def lineage_recorder(self, services: CausalServices) -> LineageRecorder | None:
         """For an instance whose function is answered by these services, where lineage is recorded."""
@@ -154,8 +151,8 @@ class Archivist:
         services.given_rows = GivenRows()
         return LineageRecorder(services.given_rows, self._cutter.note_lineage)
 
-    def restored(self, log_offset: LogOffset) -> None:
-        self._cutter.restored(log_offset)
+    def restored(self, log_offset: LogOffset, epoch: Epoch) -> None:
+        self._cutter.restored(log_offset, epoch)
 
     def record(self, start: LogOffset, data: bytes) -> None:
         """A piece of the log is saved."""
@@ -223,9 +220,11 @@ class Archivist:
     ) -> None:
         """A checkpoint of this name has been begun, of which `meta` gives what the instance says of itself, at log
         offset `at`, when so many `records` have been processed: if a state is due, it is stored from now on."""
-        if not self._is_due(name, records) or (self._storing is not None and self._storing.is_alive()):
+        now = time.monotonic()
+        is_due = self._schedule.is_due(now, records, is_end=name.final)
+        if not is_due or (self._storing is not None and self._storing.is_alive()):
             return
-        self._state_at, self._records = time.monotonic(), records
+        self._schedule.begun(now, records)
         self._storing = threading.Thread(
             target=self._store_state,
             args=(name, self._begun(name, state, meta, at)),
@@ -278,12 +277,6 @@ class Archivist:
                 self._store.claim(fence)
             return self._store
 
-    def _is_due(self, name: SnapshotName, records: int) -> bool:
-        if name.final:
-            apart = max(_BETWEEN_STATES_S, self._keep / _STATES_KEPT)
-            return self._state_at is None or time.monotonic() - self._state_at >= apart
-        return records - self._records >= _BETWEEN_STATES_RECORDS
-
     def _compact(self, name: SnapshotName) -> None:
         """All epochs before that of a checkpoint are over."""
         if name.epoch > FIRST_EPOCH:
@@ -299,22 +292,34 @@ class Archivist:
             now = self._clock.reads(*_clocks(), (each.written_at for each in stored))
             # Nothing was written before 1970.
             horizon = 0 if now is None else now - int(self._keep * 1_000_000)
-            there = self._opened(fence).states(self._origin).manifests()
-            behind = kept_behind(stored, (name.epoch for name in there if name.final), horizon, self._most)
-            if behind == NO_EPOCH:
-                return
-            try:
-                # Before segments: what is missing behind the first state was lost then (`protocol.archive.missing`).
-                self._states(fence).forget(before_epoch=behind)
-            except StorageUnavailable:
-                # It has to be written down which process this is, for which there may be no room yet.
-                segments.drop_upto(behind)
-                self._states(fence).forget(before_epoch=behind)
-            else:
-                segments.drop_upto(behind)
+            files = _Files(segments, self._opened(fence).states(self._origin), partial(self._states, fence))
+            drop_unwanted(files, stored, horizon, self._most)
 
     def _not_kept(self, error: ClonosError) -> None:
         log("archive_state", f"a state for the archive could not be stored; the next one will do: {error}")
+
+
+class _Files(ArchivedFiles):
+    """Of an instance. `claimed` gives its states to the process alone, which is asked for when some are to go."""
+
+    def __init__(
+        self, segments: SegmentFiles, states: SnapshotStore, claimed: Callable[[], SnapshotStore]
+    ) -> None:
+        self._segments = segments
+        self._states = states
+        self._claimed = claimed
+
+    def states(self) -> Collection[SnapshotName]:
+        return self._states.manifests()
+
+    def left_by(self, epoch: Epoch) -> Iterable[Fence]:
+        return self._segments.left_by(epoch)
+
+    def forget_states(self, before: Epoch) -> None:
+        self._claimed().forget(before_epoch=before)
+
+    def drop_segments(self, upto: Epoch) -> None:
+        self._segments.drop_upto(upto)
 
 
 def _clocks() -> tuple[int, float]:

@@ -28,7 +28,7 @@ from clonos.protocol.destination import NOWHERE
 from clonos.protocol.engine.instance import Bundle as Records, Emit, Instance, InstanceSnapshot, Row
 from clonos.protocol.engine.services import CausalServices
 from clonos.protocol.fence import LOWEST_FENCE, Fence, Generation
-from clonos.protocol.ids import LOG_BEGIN, Epoch, InstanceId, LogOffset, Origin, OutputNumber
+from clonos.protocol.ids import LOG_BEGIN, NO_EPOCH, Epoch, InstanceId, LogOffset, Origin, OutputNumber
 from clonos.protocol.line.commit_record import CommitRecord
 from clonos.protocol.line.recovery_line import RecoveryLine, Resume as Resumption
 from clonos.protocol.line.snapshot_name import Since, SnapshotName
@@ -340,7 +340,8 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
         if not kind.repeats:
             self._kept_deltas = KeptDeltaRows(self._state)
         if self._archivist is not None:
-            self._archivist.restored(LOG_BEGIN if snapshot is None else snapshot.log_offset)
+            begins = (LOG_BEGIN, NO_EPOCH) if snapshot is None else (snapshot.log_offset, snapshot.epoch)
+            self._archivist.restored(*begins)
         return snapshot
 
     def resume(self, found: Manifest, resume: Resumption) -> Steps:
