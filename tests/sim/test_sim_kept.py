@@ -13,7 +13,7 @@ from planted_beside_causal import what_a_lost_process_has_stored_is_sent_at_once
 from planted_standbys import whatever_a_snapshot_depends_on
 
 from clonos.protocol.roles.incarnation import Incarnation
-from clonos.sim.command import run_storm, wide_plan
+from clonos.sim.command import run_storm, wide_plan, wide_storm
 from clonos.sim.plan import Fault, draw_plan, draw_storm
 from clonos.sim.rollback_plan import mixed_with_causal
 from clonos.sim.run import run
@@ -183,7 +183,7 @@ def test_a_promoted_standby_is_not_taken_to_hold_what_a_snapshot_depends_on(
 ) -> None:
     """A storm, without the rule."""
     whatever_a_snapshot_depends_on(monkeypatch)
-    report = run_storm(110866)
+    report = run(replace(wide_storm(110866), archive_size=None))
     assert str(report.violation).startswith("I1: 5/1 emits, which depends on the log of 5/1"), str(report)
 
 
@@ -202,7 +202,7 @@ def test_a_standby_that_takes_over_has_not_run_what_its_log_has_beyond_what_the_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It is repeated, so the archive must not say that this process ran it."""
-    plan = mixed_with_causal(wide_plan(9500128))
+    plan = mixed_with_causal(replace(wide_plan(9500128), archive_size=None))
     report = run(plan)
     assert report.right, str(report)
     monkeypatch.setattr(Incarnation, "own_from", property(attrgetter("_since")))
