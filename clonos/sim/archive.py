@@ -136,6 +136,7 @@ class Archivist:
             segments.drop_leftovers()
             drop_unwanted(_Files(self, name.fence), segments.stored(), 0, self._size)
             storage.claim(name.fence)
+            self.write_due()
             self._dies("stores a state in the archive")
             storage.keep(name, content)
             segments.compact(epoch_before(name.epoch), name.fence, _IN_FILE)

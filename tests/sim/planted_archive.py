@@ -151,31 +151,55 @@ def what_there_is_room_for_goes(patch: Patch) -> None:
     patch.setattr(dropping, "kept_behind", lambda *args, **more: real(*args[:-1], args[-1] // 2, **more))
 
 
+def a_state_is_stored_before_the_segments_up_to_it(patch: Patch) -> None:
+    """If the process is lost in between, nothing says that another one has ended the epoch otherwise."""
+    real = Archivist._store_state
+
+    def store(self: Archivist, *of: Any) -> None:
+        due, self._due = self._due, []
+        real(self, *of)
+        self._due = due + self._due
+
+    patch.setattr(Archivist, "_store_state", store)
+
+
 ARCHIVES = {"archives": True}
 DROPS = {**ARCHIVES, "archive_size": 1_000}
 RESUMES = {**DROPS, "realtime": True, "resumes": True, "snapshot_rate": 0.4}
 
-ARCHIVE: dict[str, Planted] = {
-    bug.__name__: planted(bug, rates=CRASHES, **{**ARCHIVES, **changes})
-    for bug, changes in (
-        (a_segment_is_written_behind_the_checkpoint_that_it_is_cut_for, {}),
-        (log_that_is_to_be_repeated_is_forgotten_at_a_checkpoint, {}),
-        (a_process_that_takes_another_s_place_begins_with_the_epoch, {}),
-        (a_standby_does_not_take_input, STANDBYS),
-        (only_the_last_segment_of_a_checkpoint_is_written, {}),
-        (lineage_of_steps_that_are_repeated_is_not_noted, {}),
-        (how_long_a_call_took_is_measured_again, {"calls": True}),
-        (what_was_repeated_counts_as_run, {}),
-        (the_state_before_what_is_kept_goes, DROPS),
-        (segments_behind_the_state_that_stays_go, DROPS),
-        (what_there_is_room_for_goes, DROPS),
-    )
-} | {
-    bug.__name__: planted(bug, rates=LOSSES, **{**OTHERS, **changes, "realtime": True})
-    for bug, changes in (
-        (input_of_a_history_that_was_given_up_counts, ARCHIVES),
-        (input_before_the_checkpoint_at_which_an_attempt_resumed_does_not_count, RESUMES),
-        (a_state_of_a_history_that_was_given_up_stays_alone, DROPS),
-        (a_state_of_a_history_that_was_given_up_is_begun_from, DROPS),
-    )
-}
+ARCHIVE: dict[str, Planted] = (
+    {
+        bug.__name__: planted(bug, rates=CRASHES, **{**ARCHIVES, **changes})
+        for bug, changes in (
+            (a_segment_is_written_behind_the_checkpoint_that_it_is_cut_for, {}),
+            (log_that_is_to_be_repeated_is_forgotten_at_a_checkpoint, {}),
+            (a_process_that_takes_another_s_place_begins_with_the_epoch, {}),
+            (a_standby_does_not_take_input, STANDBYS),
+            (only_the_last_segment_of_a_checkpoint_is_written, {}),
+            (lineage_of_steps_that_are_repeated_is_not_noted, {}),
+            (how_long_a_call_took_is_measured_again, {"calls": True}),
+            (what_was_repeated_counts_as_run, {}),
+            (the_state_before_what_is_kept_goes, DROPS),
+            (segments_behind_the_state_that_stays_go, DROPS),
+            (what_there_is_room_for_goes, DROPS),
+        )
+    }
+    | {
+        bug.__name__: planted(bug, rates=LOSSES, **{**OTHERS, **changes, "realtime": True})
+        for bug, changes in (
+            (input_of_a_history_that_was_given_up_counts, ARCHIVES),
+            (input_before_the_checkpoint_at_which_an_attempt_resumed_does_not_count, RESUMES),
+            (a_state_of_a_history_that_was_given_up_stays_alone, DROPS),
+            (a_state_of_a_history_that_was_given_up_is_begun_from, DROPS),
+        )
+    }
+    | {
+        bug.__name__: planted(
+            bug,
+            first=first,
+            rates=LOSSES | CRASHES,
+            **{**OTHERS, **DROPS, "archive_size": 100_000, "realtime": True, "faults": 40},
+        )
+        for bug, first in ((a_state_is_stored_before_the_segments_up_to_it, 229),)
+    }
+)

@@ -2,7 +2,8 @@
 
 A state may have been stored at the end of an epoch which ended once more, and otherwise, so that its history does not
 count. That is no damage: it is passed over. But it has to agree with what is archived where the process that has stored
-it is the one whose end of the epoch counts, or has left nothing else of the epoch.
+it is the one whose end of the epoch counts, or has left nothing else of the epoch: the segments up to a state are
+stored before it.
 """
 
 from __future__ import annotations

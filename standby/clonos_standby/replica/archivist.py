@@ -140,6 +140,7 @@ class Archivist:
         self._has_program = False
         self._store: SnapshotStore | None = None
         self._storing: threading.Thread | None = None
+        self._writing = threading.Lock()
         self._freeing = threading.Lock()
         self._opening = threading.RLock()
         self._schedule = StateSchedule(keep)
@@ -179,16 +180,19 @@ class Archivist:
 
     def write_due(self) -> None:
         """Before the checkpoint is stored; in whichever thread does that. Raises StorageUnavailable."""
-        if not self._due:
-            return
-        fence = self._due[0].fence
-        try:
-            self._write_due(self._opened(fence))
-        except StorageUnavailable as error:
-            log("archive_freed", f"what is too old or too much is dropped, and it is tried again: {error}")
-            with suppress(ClonosError):
-                self._free(fence)
-            self._write_due(self._opened(fence))
+        with self._writing:
+            if not self._due:
+                return
+            fence = self._due[0].fence
+            try:
+                self._write_due(self._opened(fence))
+            except StorageUnavailable as error:
+                log(
+                    "archive_freed", f"what is too old or too much is dropped, and it is tried again: {error}"
+                )
+                with suppress(ClonosError):
+                    self._free(fence)
+                self._write_due(self._opened(fence))
 
     def _write_due(self, archive: Archive) -> None:
         if not self._has_program:
@@ -255,8 +259,10 @@ class Archivist:
             self._not_kept(error)
 
     def _store_begun(self, pending: PendingSnapshot) -> None:
+        """Behind the segments up to it: they say which history it is of, should another process end the epoch."""
         store = self._states(pending.name.fence)
         try:
+            self.write_due()
             store.store(pending)
         except ClonosError:
             store.abandon(pending)  # its files take room here
