@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from clonos.archive.arrivals import lacking
+from clonos.archive.asked_epochs import epochs_between
 from clonos.archive.derivations import CallWatcher
 from clonos.archive.explain import RowId
-from clonos.archive.reading import ArchivedInstance, ArchivedQuery, desk_for, epochs_between
+from clonos.archive.reading import ArchivedInstance, ArchivedQuery, desk_for
 from clonos.archive.recorded import first_known, recorded_whole
 from clonos.archive.spark_tasks import Span, archived_query, asked_of
 from clonos.errors import ConfigurationError, DivergenceError, StateError

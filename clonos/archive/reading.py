@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import shutil
 import sys
 import tempfile
@@ -77,6 +76,8 @@ class ArchivedInstance:
     states: SnapshotStore
     erasing: frozenset[Epoch] = frozenset()
     """Epochs that an erasure has begun to erase: nothing of them counts any more."""
+    committed: Epoch = NO_EPOCH
+    """The last epoch that had committed before the archive was looked at."""
     before: Fence | None = None  # only states that were stored under a lower one count
     _programs: dict[str, NodeSpec] = field(default_factory=dict)
     _codes: dict[str, str] = field(default_factory=dict)  # of programs, as their functions are today
@@ -313,6 +314,23 @@ class ArchivedInstance:
                 return epoch
         return None
 
+    def begin_at_end(self, epoch: Epoch, desk: Desk) -> bool:
+        """At the desk, as it was at the end of an epoch by an archived state alone; whether there is one, from which
+        the next epoch that is there goes on."""
+        following = min((each for each in self.epochs if each > epoch), default=None)
+        state = None if following is None else self._state_for(following, None, set())
+        if following is None or state is None or not state.final or state.epoch != epoch:
+            return False
+        episode = self.episode(following)
+        node = self._of_then(episode) if isinstance(episode, Episode) else episode
+        if isinstance(node, Lacking) or isinstance(episode, Lacking):
+            return False
+        try:
+            desk.begin(node, state, self.states, intercept=episode.intercept)
+        except SnapshotCorrupt:
+            return False
+        return True
+
     def damaged_states(self, folder: Path) -> Iterator[str]:
         """What is wrong with archived states: each is read; and with what is noted of them."""
         if isinstance(self.cleaned_upto, Lacking):
@@ -495,6 +513,11 @@ class ArchivedQuery:
         self._instances: dict[Origin, ArchivedInstance] = {}
 
     @cached_property
+    def committed(self) -> Epoch:
+        """The last epoch that had before it was asked for."""
+        return self.checkpoint.committed()
+
+    @cached_property
     def erasure(self) -> ErasurePlan | None:
         """One that was begun, and has not ended."""
         return self.archive.erasure()
@@ -567,11 +590,12 @@ class ArchivedQuery:
     def _instance(self, node: Node, origin: Origin) -> ArchivedInstance:
         """As it was when it was asked for first."""
         if origin not in self._instances:
+            committed = self.committed  # one that runs goes on meanwhile
             states = self.archive.states(origin)
             names = self.archive.segments(origin).names()
             erasing = frozenset() if self.erasure is None else self.erasure.epochs_of(origin)
             self._instances[origin] = ArchivedInstance(
-                node.name, origin, self.archive, names, states, erasing
+                node.name, origin, self.archive, names, states, erasing, committed
             )
         return self._instances[origin]
 
@@ -629,52 +653,6 @@ def desk_for(
             desk.close()
 
 
-def epochs_between(
-    instance: ArchivedInstance, since: str | None, upto: str | None, *, first: Epoch | None = None
-) -> tuple[Epoch, Epoch] | None:
-    """From one to another, of which each may be left open; None where none has ended. They are not before `first`: the
-    first that can be repeated, unless it is said. Raises ConfigurationError."""
-    last = instance.last_ended if upto is None else epoch_at(instance, upto)
-    first = instance.first if first is None else first
-    return None if last is None else (epoch_from(instance, since, first), last)
-
-
-def epoch_at(instance: ArchivedInstance, at: str) -> Epoch:
-    """An epoch by its number, or the last one that had ended at a time. Raises ConfigurationError."""
-    if at.isdigit():
-        if int(at) not in instance.epochs:
-            raise _nothing(instance, f"epoch {at}")
-        return Epoch(int(at))
-    limit = _microseconds(at)
-    for epoch in sorted(instance.epochs, reverse=True):
-        if max(name.written_at for name in instance.epochs[epoch]) <= limit and instance.has_ended(epoch):
-            return epoch
-    raise _nothing(instance, f"what ended before {at}")
-
-
-def epoch_from(instance: ArchivedInstance, at: str | None, first: Epoch) -> Epoch:
-    """The first epoch that is not before `first`, and is this one or behind it, or that had not ended at this time."""
-    epochs = sorted(each for each in instance.epochs if each >= first)
-    if at is not None and at.isdigit():
-        epochs = [each for each in epochs if each >= int(at)]
-    elif at is not None:
-        limit = _microseconds(at)
-        epochs = [each for each in epochs if max(name.written_at for name in instance.epochs[each]) > limit]
-    if not epochs:
-        raise _nothing(instance, f"anything from {at} on")
-    return epochs[0]
-
-
-def _microseconds(at: str) -> float:
-    try:
-        moment = dt.datetime.fromisoformat(at)
-    except ValueError:
-        raise ConfigurationError(
-            f"{at!r} is neither an epoch nor a time", hint="As in 17, or 2026-11-29T10:15:00"
-        ) from None
-    return moment.replace(tzinfo=moment.tzinfo or dt.UTC).timestamp() * 1_000_000
-
-
 def _place_of(name: SnapshotName) -> str:
     return f"the state of {'the end of' if name.final else 'inside'} epoch {name.epoch}"
 
@@ -684,12 +662,4 @@ def _cut_off(epoch: Epoch) -> Lacking:
         f"epoch {epoch}: of the state that it began with, a key was erased by `clonos archive forget`",
         is_erased=True,
         epoch=epoch,
-    )
-
-
-def _nothing(instance: ArchivedInstance, what: str) -> ConfigurationError:
-    there = f"epochs {min(instance.epochs)} to {max(instance.epochs)}" if instance.epochs else "nothing"
-    return ConfigurationError(
-        f"the archive does not have {what} of {instance}",
-        hint=f"It has {there}. `clonos archive list` shows all",
     )

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from clonos.archive.asked_epochs import epoch_with_state
 from clonos.archive.explain import RowId
 from clonos.archive.given_key import KeyForm
-from clonos.archive.reading import ArchivedQuery, epoch_at
+from clonos.archive.reading import ArchivedQuery
 from clonos.archive.shown_value import as_json
 from clonos.archive.spark_tasks import Span, archived_query, asked_of
 from clonos.archive.states import KeyState, row_named, states_around, states_of
@@ -60,7 +61,7 @@ def state_at(
         instance, epoch = query.place_of(row.origin, row.number)
         answer = partial(_states_around, row=row, before=before)
         return asked_of(spark, query, [Span(instance, epoch, epoch)], answer, _STATES)
-    epochs = [(each, epoch_at(each, str(at))) for each in instances if each.segments]
+    epochs = [(each, epoch_with_state(each, str(at))) for each in instances if each.segments]
     return asked_of(spark, query, [Span(each, epoch, epoch) for each, epoch in epochs], _states, _STATES)
 
 

@@ -28,13 +28,20 @@ KeyState = tuple[tuple[Any, ...], Any]
 def states_of(instance: ArchivedInstance, epoch: Epoch) -> Iterator[KeyState]:
     """Of an instance at the end of an epoch, by key. Raises StateError where the epoch cannot be repeated."""
     with desk_for(instance) as desk:
+        why = "it is not in the archive"
         for found in instance.repeated(epoch, desk, number=LAST):
-            if isinstance(found, Lacking):
-                raise StateError(
-                    f"the state of {instance} at the end of epoch {epoch} cannot be had: {found.why}",
-                    hint="`clonos archive verify` says of every epoch whether it can be repeated",
-                )
-        yield from map(_said, desk.states())
+            why = found.why if isinstance(found, Lacking) else ""
+        if not why:
+            yield from map(_said, desk.states())
+            return
+    with desk_for(instance) as desk:
+        if instance.begin_at_end(epoch, desk):
+            yield from map(_said, desk.states())
+            return
+    raise StateError(
+        f"the state of {instance} at the end of epoch {epoch} cannot be had: {why}",
+        hint="`clonos archive verify` says of every epoch whether it can be repeated",
+    )
 
 
 def states_around(query: ArchivedQuery, row: RowId, *, before: bool) -> Iterator[KeyState]:

@@ -15,10 +15,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from clonos.archive.asked_epochs import epochs_between
 from clonos.archive.attached_editor import AttachAddress, EditorDebugger
 from clonos.archive.debugging import Debugger, Stop, StoppedThere, under_pdb
 from clonos.archive.explain import RowId, made_by
-from clonos.archive.reading import ArchivedInstance, ArchivedQuery, desk_for, epochs_between
+from clonos.archive.reading import ArchivedInstance, ArchivedQuery, desk_for
 from clonos.archive.recorded_answers import Calls
 from clonos.archive.shown_row import ShownRow
 from clonos.archive.shown_value import as_json, columns

@@ -8,8 +8,9 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from clonos.archive.asked_epochs import epoch_with_state
 from clonos.archive.given_key import HELP as KEY, Key, KeyForm
-from clonos.archive.reading import ArchivedInstance, ArchivedQuery, epoch_at
+from clonos.archive.reading import ArchivedInstance, ArchivedQuery
 from clonos.archive.shown_value import as_json
 from clonos.archive.states import KeyState, row_named, states_around, states_of
 from clonos.operators.rows import zone_of
@@ -64,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _at_ends(instances: list[ArchivedInstance], at: str) -> Iterator[KeyState]:
     for instance in instances:
         if instance.segments:  # else it has never run while there was an archive
-            yield from states_of(instance, epoch_at(instance, at))
+            yield from states_of(instance, epoch_with_state(instance, at))
 
 
 def _is_of(key: Key, wanted: tuple[Key, list[Any]], form: KeyForm) -> bool:

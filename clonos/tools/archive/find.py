@@ -8,11 +8,12 @@ import sys
 from functools import partial
 from typing import Any, TextIO
 
+from clonos.archive.asked_epochs import epochs_between
 from clonos.archive.condition import Condition
 from clonos.archive.explain import RowId
 from clonos.archive.finding import Finder, FoundRow, NoSuchRows, NotSearched, search
 from clonos.archive.masking import WITHOUT_TEXT, Mask
-from clonos.archive.reading import ArchivedInstance, ArchivedQuery, epochs_between
+from clonos.archive.reading import ArchivedInstance, ArchivedQuery
 from clonos.archive.shown_value import as_json, columns
 from clonos.errors import ConfigurationError
 from clonos.protocol.ids import Origin
