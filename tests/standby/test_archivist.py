@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from clonos.errors import StorageUnavailable
 from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import LOG_BEGIN, NO_EPOCH, NO_OUTPUT, Epoch, LogOffset, Origin, OutputNumber
+from clonos.protocol.ids import LOG_BEGIN, NO_OUTPUT, Epoch, LogOffset, Origin, OutputNumber
 from clonos.protocol.line.snapshot_name import SnapshotName
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.storage.archive import Archive
@@ -51,7 +52,7 @@ def test_input_and_log_come_back_without_what_rode_along(
     monkeypatch.setattr(module, "_IN_MEMORY", in_memory)
     monkeypatch.setattr(module, "_MOST_IN_SEGMENT", 400)
     leaves = archivist(tmp_path)
-    leaves.restored(LOG_BEGIN, NO_EPOCH)
+    leaves.restored(None)
     for first in range(0, 50, 10):
         leaves.take(bundle(first, 10), Epoch(0))
     leaves.record(LOG_BEGIN, b"what was recorded")
@@ -114,6 +115,29 @@ def test_states_are_stored_now_and_then_and_share_what_has_not_changed(tmp_path:
     keep(archivist(tmp_path), 3, 9, is_end=True, at=1000, records=0)
     assert names[-1] == (3, True, 16_000)
     assert {path.name for path in files.iterdir()} == before, "another process stores nothing again"
+    state.close()
+
+
+def test_what_a_query_goes_on_with_is_kept_where_the_archive_was_not_on_before(tmp_path: Path) -> None:
+    state = KeyedState(str(tmp_path / "state"))
+    state.save(b"k", {"n": 1})
+
+    def names_after(epoch: int, *, final: bool = True) -> list[int]:
+        leaves = archivist(tmp_path)
+        leaves.keep_beginning(SnapshotName(Epoch(epoch), Fence(5), 0, final), state, b"meta", content(10))
+        if leaves._storing is not None:
+            leaves._storing.join()
+        return [each.epoch for each in Archive(str(tmp_path / "checkpoint")).states(ORIGIN).manifests()]
+
+    assert names_after(3, final=False) == [], "inside an epoch, what is before it is missing"
+    assert names_after(3) == [3] == names_after(3) == names_after(2)
+    leaves = archivist(tmp_path)
+    leaves.take(bundle(1, 1), Epoch(4))
+    again = replace(request(), epoch=Epoch(4))
+    leaves.cut(again, content(20), own_from=LOG_BEGIN, is_end=True)
+    leaves.write_due()
+    assert names_after(4) == [3], "it was on"
+    assert names_after(6) == [3, 6]
     state.close()
 
 

@@ -35,7 +35,7 @@ from clonos.protocol.engine.instance import InstanceSnapshot
 from clonos.protocol.engine.lineage_recorder import LineageRecorder
 from clonos.protocol.engine.services import CausalServices
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import FIRST_EPOCH, Epoch, LogOffset, Origin
+from clonos.protocol.ids import FIRST_EPOCH, LOG_BEGIN, NO_EPOCH, Epoch, LogOffset, Origin
 from clonos.protocol.line.snapshot_name import MARKED_EVERY, SnapshotName
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.storage.archive import Archive
@@ -152,8 +152,12 @@ class Archivist:
         services.given_rows = GivenRows()
         return LineageRecorder(services.given_rows, self._cutter.note_lineage)
 
-    def restored(self, log_offset: LogOffset, epoch: Epoch) -> None:
-        self._cutter.restored(log_offset, epoch)
+    def restored(self, snapshot: InstanceSnapshot | None) -> None:
+        """None: the instance begins with nothing."""
+        if snapshot is None:
+            self._cutter.restored(LOG_BEGIN, NO_EPOCH)
+        else:
+            self._cutter.restored(snapshot.log_offset, snapshot.epoch)
 
     def record(self, start: LogOffset, data: bytes) -> None:
         """A piece of the log is saved."""
@@ -236,6 +240,31 @@ class Archivist:
             daemon=True,
         )
         self._storing.start()
+
+    def keep_beginning(
+        self, name: SnapshotName, state: KeyedState, meta: bytes, snapshot: InstanceSnapshot
+    ) -> None:
+        """The instance begins at this snapshot, in an archive that may not have been on when it was taken: what follows
+        it could be repeated from nothing else before there is another one."""
+        if name.final:
+            pending = self._begun(name, state, lambda: meta, snapshot.log_offset)
+            self._storing = threading.Thread(
+                target=self._store_beginning, args=(name, pending), name="archive", daemon=True
+            )
+            self._storing.start()
+
+    def _store_beginning(self, name: SnapshotName, pending: PendingSnapshot | None) -> None:
+        if pending is None:
+            return
+        try:
+            store = self._states(name.fence)
+            has_state = any(each.epoch >= name.epoch for each in store.manifests())
+            if has_state or self._opened(name.fence).segments(self._origin).left_by(name.epoch):
+                store.abandon(pending)
+            else:
+                self._store_begun(pending)
+        except ClonosError as error:
+            self._not_kept(error)
 
     def _begun(
         self, name: SnapshotName, state: KeyedState, meta: Callable[[], bytes], at: LogOffset

@@ -28,7 +28,7 @@ from clonos.protocol.destination import NOWHERE
 from clonos.protocol.engine.instance import Bundle as Records, Emit, Instance, InstanceSnapshot, Row
 from clonos.protocol.engine.services import CausalServices
 from clonos.protocol.fence import LOWEST_FENCE, Fence, Generation
-from clonos.protocol.ids import LOG_BEGIN, NO_EPOCH, Epoch, InstanceId, LogOffset, Origin, OutputNumber
+from clonos.protocol.ids import Epoch, InstanceId, LogOffset, Origin, OutputNumber
 from clonos.protocol.line.commit_record import CommitRecord
 from clonos.protocol.line.recovery_line import RecoveryLine, Resume as Resumption
 from clonos.protocol.line.snapshot_name import Since, SnapshotName
@@ -340,8 +340,13 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
         if not kind.repeats:
             self._kept_deltas = KeptDeltaRows(self._state)
         if self._archivist is not None:
-            begins = (LOG_BEGIN, NO_EPOCH) if snapshot is None else (snapshot.log_offset, snapshot.epoch)
-            self._archivist.restored(*begins)
+            self._archivist.restored(snapshot)
+            request = self._session.request
+            if found is not None and snapshot is not None and request.fresh and not request.standby:
+                meta = metadata.encode(snapshot.without_log(), acked_input=0)
+                self._archivist.keep_beginning(
+                    replace(found.name, fence=request.fence), self._state, meta, snapshot
+                )
         return snapshot
 
     def resume(self, found: Manifest, resume: Resumption) -> Steps:
