@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -27,22 +28,26 @@ def see(key: Any, row: Any, ctx: Any) -> Iterator[tuple[Any, ...]]:
     yield row.k, ctx.state["n"]
 
 
-def run_to(place: Place, last: int) -> None:
+def run_to(place: Place, last: int, more: Mapping[int, str] = MappingProxyType({})) -> None:
     """Each epoch in a start of its own, so that there is a state at its end. Both instances are given as many records
-    each time, so that their logs are equally long."""
-    for epoch in range(len(place.rows()) // 4, last + 1):
+    each time, so that their logs are equally long; but for `more` keys."""
+    for epoch in range(last + 1):
         place.spark.conf.set("spark.clonos.archive.keep", "1 day")
         rows = place.causal("k string", partitions=1).groupBy("k")
         place.start(rows.process(see, "k string, n long", name="see", parallelism=2))
-        place.write(({"k": key} for key in ("a", "b", "c", "d")), partitions=1)
-        place.await_rows(4 * (epoch + 1))
+        before = len(place.rows())
+        keys = ("a", "b", "c", "d", *filter(None, [more.get(epoch)]))
+        place.write(({"k": key} for key in keys), partitions=1)
+        place.await_rows(before + len(keys))
         place.await_commit()
         place.stop()
 
 
-def verified(checkpoint: Path, capsys: pytest.CaptureFixture[str], code: int) -> list[dict[str, Any]]:
+def verified(
+    checkpoint: Path, capsys: pytest.CaptureFixture[str], code: int, *more: str
+) -> list[dict[str, Any]]:
     capsys.readouterr()
-    found = cli.main(["archive", "verify", str(checkpoint), "--json"])
+    found = cli.main(["archive", "verify", str(checkpoint), "--json", *more])
     told = capsys.readouterr()
     assert found == code, told
     said: list[dict[str, Any]] = json.loads(told.out)
@@ -205,3 +210,45 @@ def test_what_is_missing_and_what_is_not_its_own_is_told(
         assert len(
             set(zip(repeated, (each["instance"] for each in said if each["repeated"]), strict=True))
         ) == len(repeated), (name, said)
+
+
+ERASED = 1
+
+
+def test_every_epoch_has_an_answer_also_behind_an_erased_one(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_to(place, LAST, {ERASED: "eve"})
+    forget = ["archive", "forget", str(place.checkpoint), "--operator", "see", "--key", "eve", "--yes"]
+    assert cli.main(forget) == 0
+    assert answers(verified(place.checkpoint, capsys, 0)) == answers_with(ERASED, "erased")
+    without(states=range(ERASED, EPOCHS))(place.checkpoint / "clonos" / "archive")
+    lacks = answers_with(ERASED, "erased") | {(0, each): "" for each in range(ERASED + 1, EPOCHS)}
+    said = verified(place.checkpoint, capsys, 1)
+    assert answers(said) == lacks
+    assert f"epoch {LAST}: it comes behind epoch {ERASED}, which was erased" in why(said, epoch=LAST)
+    for epoch in range(EPOCHS):
+        one = ["--operator", "see", "--instance", "0", "--epoch", str(epoch)]
+        said = verified(place.checkpoint, capsys, int(epoch > ERASED), *one)
+        assert answers(said)[0, epoch] == lacks[0, epoch], said
+    said = verified(place.checkpoint, capsys, 1, "--epoch", str(EPOCHS))
+    assert f"epoch {EPOCHS} is not in the archive. It has epochs 0 to {LAST}" in why(said)
+    assert cli.main(["archive", "verify", str(place.checkpoint), "--instance", "2"]) == 1
+    assert "there is no instance 2 of see. There are see[0], see[1]" in capsys.readouterr().err
+
+
+def answers(said: list[dict[str, Any]]) -> dict[tuple[int, int], str]:
+    """By instance and epoch."""
+    return {
+        (each["instance"], each["epoch"]): "repeated"
+        if each["repeated"]
+        else "erased"
+        if each.get("erased")
+        else ""
+        for each in said
+    }
+
+
+def answers_with(epoch: int, answer: str) -> dict[tuple[int, int], str]:
+    every = {(instance, each): "repeated" for instance in range(2) for each in range(EPOCHS)}
+    return every | {(instance, epoch): answer for instance in range(2)}
