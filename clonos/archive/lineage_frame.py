@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from clonos.archive.arrivals import lacking
+from clonos.archive.asked_epochs import epochs_between
 from clonos.archive.derivations import CallWatcher
 from clonos.archive.explain import RowId
-from clonos.archive.reading import ArchivedInstance, ArchivedQuery, desk_for, epochs_between
+from clonos.archive.reading import ArchivedInstance, ArchivedQuery, desk_for
 from clonos.archive.recorded import first_known, recorded_whole
 from clonos.archive.spark_tasks import Span, archived_query, asked_of
 from clonos.errors import ConfigurationError, DivergenceError, StateError
@@ -136,7 +137,8 @@ class _Asked:
             epochs_between(each, _text(since), _text(upto), first=min(each.epochs)) for each in instances
         ]
         if since is not None:
-            begin = min(each[0] for each in found if each is not None)
+            is_number = str(since).isdigit()
+            begin = Epoch(int(since)) if is_number else min(each[0] for each in found if each is not None)
         if upto is not None:
             end = max(each[1] for each in found if each is not None)
         for each in instances:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import shutil
 import sys
 import tempfile
@@ -630,52 +629,6 @@ def desk_for(
             desk.close()
 
 
-def epochs_between(
-    instance: ArchivedInstance, since: str | None, upto: str | None, *, first: Epoch | None = None
-) -> tuple[Epoch, Epoch] | None:
-    """From one to another, of which each may be left open; None where none has ended. They are not before `first`: the
-    first that can be repeated, unless it is said. Raises ConfigurationError."""
-    last = instance.last_ended if upto is None else epoch_at(instance, upto)
-    first = instance.first if first is None else first
-    return None if last is None else (epoch_from(instance, since, first), last)
-
-
-def epoch_at(instance: ArchivedInstance, at: str) -> Epoch:
-    """An epoch by its number, or the last one that had ended at a time. Raises ConfigurationError."""
-    if at.isdigit():
-        if int(at) not in instance.epochs:
-            raise _nothing(instance, f"epoch {at}")
-        return Epoch(int(at))
-    limit = _microseconds(at)
-    for epoch in sorted(instance.epochs, reverse=True):
-        if max(name.written_at for name in instance.epochs[epoch]) <= limit and instance.has_ended(epoch):
-            return epoch
-    raise _nothing(instance, f"what ended before {at}")
-
-
-def epoch_from(instance: ArchivedInstance, at: str | None, first: Epoch) -> Epoch:
-    """The first epoch that is not before `first`, and is this one or behind it, or that had not ended at this time."""
-    epochs = sorted(each for each in instance.epochs if each >= first)
-    if at is not None and at.isdigit():
-        epochs = [each for each in epochs if each >= int(at)]
-    elif at is not None:
-        limit = _microseconds(at)
-        epochs = [each for each in epochs if max(name.written_at for name in instance.epochs[each]) > limit]
-    if not epochs:
-        raise _nothing(instance, f"anything from {at} on")
-    return epochs[0]
-
-
-def _microseconds(at: str) -> float:
-    try:
-        moment = dt.datetime.fromisoformat(at)
-    except ValueError:
-        raise ConfigurationError(
-            f"{at!r} is neither an epoch nor a time", hint="As in 17, or 2026-11-29T10:15:00"
-        ) from None
-    return moment.replace(tzinfo=moment.tzinfo or dt.UTC).timestamp() * 1_000_000
-
-
 def _place_of(name: SnapshotName) -> str:
     return f"the state of {'the end of' if name.final else 'inside'} epoch {name.epoch}"
 
@@ -685,12 +638,4 @@ def _cut_off(epoch: Epoch) -> Lacking:
         f"epoch {epoch}: of the state that it began with, a key was erased by `clonos archive forget`",
         is_erased=True,
         epoch=epoch,
-    )
-
-
-def _nothing(instance: ArchivedInstance, what: str) -> ConfigurationError:
-    there = f"epochs {min(instance.epochs)} to {max(instance.epochs)}" if instance.epochs else "nothing"
-    return ConfigurationError(
-        f"the archive does not have {what} of {instance}",
-        hint=f"It has {there}. `clonos archive list` shows all",
     )

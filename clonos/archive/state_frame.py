@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from clonos.archive.asked_epochs import epoch_at
 from clonos.archive.explain import RowId
 from clonos.archive.given_key import KeyForm
-from clonos.archive.reading import ArchivedQuery, epoch_at
+from clonos.archive.reading import ArchivedQuery
 from clonos.archive.shown_value import as_json
 from clonos.archive.spark_tasks import Span, archived_query, asked_of
 from clonos.archive.states import KeyState, row_named, states_around, states_of

@@ -8,8 +8,9 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from clonos.archive.asked_epochs import epoch_at
 from clonos.archive.given_key import HELP as KEY, Key, KeyForm
-from clonos.archive.reading import ArchivedInstance, ArchivedQuery, epoch_at
+from clonos.archive.reading import ArchivedInstance, ArchivedQuery
 from clonos.archive.shown_value import as_json
 from clonos.archive.states import KeyState, row_named, states_around, states_of
 from clonos.operators.rows import zone_of

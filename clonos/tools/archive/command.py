@@ -44,16 +44,15 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.what == "forget":
         query.load_programs()
         return forget_command.run(query, arguments)
-    gaps = None if arguments.what == "find" else ArchiveGaps.of_query(query)
+    gaps = ArchiveGaps.of_query(query)
     instances = query.instances(arguments.operator)
     query.check_archive(instances)
     if arguments.what == "list":
-        assert gaps is not None
         print_list(instances, gaps, in_json=arguments.json)
         return 0
     query.load_programs()
-    if gaps is None:
-        return find_command.run(query, instances, arguments)
+    if arguments.what == "find":
+        return find_command.run(query, instances, gaps, arguments)
     results = []
     for each in _chosen(instances, arguments.instance):
         for result in verified(each, gaps.of(each), arguments.epoch):
