@@ -89,7 +89,11 @@ def run(
     conditions = [] if arguments.where == ["all"] else list(map(Condition.parse, arguments.where))
     mask = Mask.parse(arguments.mask)
     mask.check(query)
-    if hidden := [each.column for each in conditions if mask.hides_of(query, each.column)]:
+    if hidden := [
+        each.column
+        for each in conditions
+        if mask.hides_of(query, each.column) or mask.hides_of_text(each.text)
+    ]:
         raise ConfigurationError(f"values of {', '.join(hidden)} are not shown, nor looked for")
     said = _Said(mask, arguments.limit, in_json=arguments.json)
     try:
