@@ -97,6 +97,8 @@ def search(instance: ArchivedInstance, since: Epoch, upto: Epoch, finder: Finder
             first = max(first, epoch_after(found.epoch))
             continue
         behind = instance.first_behind(first, upto)
-        epochs = [each for each in instance.epochs if first <= each <= upto]
-        yield NotSearched(instance, sorted(each for each in epochs if behind is None or each < behind), found)
+        # Those that are not there, too: what made it impossible may be that one of them is missing.
+        yield NotSearched(
+            instance, [*map(Epoch, range(first, upto + 1 if behind is None else behind))], found
+        )
         first = first if behind is None else behind

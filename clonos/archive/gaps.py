@@ -35,6 +35,19 @@ class ArchiveGaps:
             if keeps.absence(epoch) is Absence.DROPPED or self._has_ended(epoch)
         )
 
+    def first_after(self, time: float, before: Epoch) -> Epoch:
+        """The first epoch of which any instance has something that was left behind a time (microseconds since the
+        epoch), if one before this one is; else this one."""
+        return min(
+            (
+                epoch
+                for each in self._every
+                for epoch, names in each.epochs.items()
+                if epoch < before and max(name.written_at for name in names) > time
+            ),
+            default=before,
+        )
+
     def erasing(self, owner: ArchivedInstance, beyond: AbstractSet[Epoch] = frozenset()) -> NotThere:
         """Of which an instance of the operator whose key is erased lacks anything, while another one has something.
         `beyond`: epochs of which one has something in what it has of the next (`erasing_beyond`)."""

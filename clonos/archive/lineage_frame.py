@@ -137,7 +137,8 @@ class _Asked:
             epochs_between(each, _text(since), _text(upto), first=min(each.epochs)) for each in instances
         ]
         if since is not None:
-            begin = min(each[0] for each in found if each is not None)
+            is_number = str(since).isdigit()
+            begin = Epoch(int(since)) if is_number else min(each[0] for each in found if each is not None)
         if upto is not None:
             end = max(each[1] for each in found if each is not None)
         for each in instances:

@@ -1,8 +1,9 @@
-"""Values of columns that are not to be shown, in what is explained. Names are of columns, and of fields of structs, in
-upper or lower case, as Spark has them."""
+"""Values of columns that are not to be shown, in what is explained. Names are of columns, of fields of structs, and of
+keys of maps, in upper or lower case, as Spark has them."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
@@ -51,6 +52,14 @@ class Mask:
         inside = (each for column in _columns(query) if column.name == name for each in _fields(column))
         return self.hides(name) or any(map(self.hides, inside))
 
+    def hides_of_text(self, text: str) -> bool:
+        """Whether a value that is looked for, as JSON, has a key of a map that is hidden, or a field."""
+        try:
+            value = json.loads(text)
+        except ValueError:
+            return False
+        return bool(value != self._value(value))
+
     def row(self, row: dict[str, Any]) -> dict[str, Any]:
         """A row without these values."""
         return {name: MASKED if self.hides(name) else self._value(value) for name, value in row.items()}
@@ -61,7 +70,10 @@ class Mask:
         if isinstance(value, list | tuple):
             return [self._value(each) for each in value]
         if isinstance(value, dict):
-            return {key: self._value(each) for key, each in value.items()}
+            return {
+                key: MASKED if isinstance(key, str) and self.hides(key) else self._value(each)
+                for key, each in value.items()
+            }
         return value
 
     def hide(self, said: dict[str, Any]) -> None:

@@ -476,7 +476,7 @@ class ArchivedInstance:
             if reached is None:
                 if state is None and episode.log_start != LOG_BEGIN:
                     why = self._why_no_state(epoch, episode.log_start)
-                    yield Lacking(why, is_before=epoch == min(self.epochs))
+                    yield Lacking(why, is_before=epoch == min(self.epochs), epoch=epoch)
                     return
                 try:
                     reached = desk.begin(node, state, self.states, intercept=episode.intercept)
@@ -486,12 +486,13 @@ class ArchivedInstance:
             if episode.log_start != reached:
                 yield Lacking(
                     f"epoch {epoch} begins at log offset {episode.log_start}, and what is archived from before it ends "
-                    f"at {reached}: an epoch in between is missing, or the query gave its history up there"
+                    f"at {reached}: an epoch in between is missing, or the query gave its history up there",
+                    epoch=epoch,
                 )
                 return
             begins(epoch, node)
             if (lacking := desk.repeat(node, episode)) is not None:
-                yield Lacking(f"epoch {epoch}: {lacking.why}")
+                yield Lacking(f"epoch {epoch}: {lacking.why}", epoch=epoch)
                 return
             reached = episode.ended.log_end
             yield episode

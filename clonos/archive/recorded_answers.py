@@ -5,11 +5,12 @@ from __future__ import annotations
 import copy
 import enum
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from clonos.archive.question import identity_of, is_same, said
 from clonos.archive.tracing import Asked
-from clonos.errors import UserFunctionError
+from clonos.errors import ClonosError, UserFunctionError
 from clonos.protocol.engine.services import CausalServices
 from clonos.protocol.recovery.causal.determinant import Kind, Step
 
@@ -37,12 +38,35 @@ class RecordedAnswers(CausalServices):
         self.exact: list[int] = []
         self.has_read = False  # the clock
         self._changed: list[str] = []
+        self._unanswered: NotRecorded | None = None  # the first one
 
     def answers(self, asked: list[Asked]) -> None:
         """Those to what was asked for a record then."""
         self.known = [one for one in asked if one.kind in ("call", "effect")]
         self.exact = [one.given for one in asked if (one.kind, one.what) == ("clock", "exact")]
-        self.has_read, self._changed = False, []
+        self.has_read, self._changed, self._unanswered = False, [], None
+
+    @contextmanager
+    def all_recorded(self) -> Iterator[None]:
+        """While a function is run. Raises NotRecorded at the end where it has asked for something of which no answer is
+        recorded, whatever it has made of that: it may catch the error, and say something as if a service had failed."""
+        try:
+            yield
+        except ClonosError:
+            self._check_recorded()
+            raise
+        self._check_recorded()
+
+    def _check_recorded(self) -> None:
+        if self._unanswered is not None:
+            raise self._unanswered
+
+    def _not_recorded(self, what: str, hint: str) -> NotRecorded:
+        """To be raised."""
+        error = NotRecorded(what, hint=hint)
+        if self._unanswered is None:
+            self._unanswered = error
+        return error
 
     def changed_effects(self) -> list[str]:
         """Where other effects were to be performed than then, as lines."""
@@ -51,16 +75,16 @@ class RecordedAnswers(CausalServices):
     def clock(self) -> int:
         self.has_read = True
         if self.reading is None:
-            raise NotRecorded(
-                "it reads the clock, which was not read then", hint="What it would have read is not recorded"
+            raise self._not_recorded(
+                "it reads the clock, which was not read then", "What it would have read is not recorded"
             )
         return self.reading
 
     def exact_clock(self) -> int:
         if not self.exact:
-            raise NotRecorded(
+            raise self._not_recorded(
                 "it reads the exact clock more often than then",
-                hint="What it would have read is not recorded",
+                "What it would have read is not recorded",
             )
         return self.exact.pop(0)
 
@@ -72,14 +96,14 @@ class RecordedAnswers(CausalServices):
             return _given(one)
         if self.calls is Calls.LIVE:
             return fn(*args, **(kwargs or {}))
-        raise NotRecorded(
+        raise self._not_recorded(
             f"it calls {said(fn, args, kwargs)}, which was not called for this record then",
-            hint="`clonos replay --against` makes such calls with --calls live",
+            "`clonos replay --against` makes such calls with --calls live",
         )
 
     def begin_call(self, calls: Any, asked: Any) -> Any:
-        raise NotRecorded(
-            "it calls while it goes on with other records", hint="Give a function that does not"
+        raise self._not_recorded(
+            "it calls while it goes on with other records", "Give a function that does not"
         )
 
     def effect(

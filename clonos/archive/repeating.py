@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from functools import partial
+from dataclasses import dataclass, replace
 
 from clonos.archive.desk import Desk
 from clonos.archive.reading import ArchivedInstance, desk_for
@@ -16,6 +16,17 @@ from clonos_standby.cluster.spec import NodeSpec
 
 Begins = Callable[[Desk, Epoch, NodeSpec], None]
 """Is told of each epoch before it is repeated."""
+
+
+@dataclass(frozen=True, slots=True)
+class StretchOfEpochs:
+    """From one epoch to another, repeated at a desk while they are asked for: one by one, up to the first that cannot
+    be. Earlier ones come before where the newest state does not serve."""
+
+    first: Epoch
+    last: Epoch
+    desk: Desk
+    repeated: Iterator[Episode | Lacking]
 
 
 def _begins(desk: Desk, epoch: Epoch, node: NodeSpec) -> None:
@@ -31,22 +42,30 @@ def repeated_to(
     begins: Begins = _begins,
 ) -> Iterator[tuple[Episode | Lacking, Desk]]:
     """As `ArchivedInstance.repeated`, but what it raises is why an epoch cannot be repeated."""
+    at: Epoch | None = None
+
+    def begun(epoch: Epoch, node: NodeSpec) -> None:
+        nonlocal at
+        at = epoch
+        begins(desk, epoch, node)
+
     try:
-        for found in instance.repeated(upto, desk, since=since, begins=partial(begins, desk)):
+        for found in instance.repeated(upto, desk, since=since, begins=begun):
             yield found, desk
     except ClonosError as error:
-        yield Lacking.raised(error), desk
+        yield replace(Lacking.raised(error), epoch=at), desk
 
 
-def repeated_from_states(instance: ArchivedInstance, upto: Epoch) -> Iterator[tuple[Episode | Lacking, Desk]]:
-    """Epoch by epoch up to one, from the newest state before each, as what is asked about it is repeated: at another
-    desk behind each state. Where one does not serve, epochs come again that were repeated before."""
+def repeated_from_states(instance: ArchivedInstance, upto: Epoch) -> Iterator[StretchOfEpochs]:
+    """All epochs up to one, each from the newest state before it, as what is asked about it is repeated: those between
+    two states at a desk of their own."""
     epochs = sorted(each for each in instance.epochs if each <= upto)
     behind = [bisect_right(epochs, state) for state in instance.state_epochs]
     starts = [at for at in sorted({0, *behind}) if at < len(epochs)]
     for start, end in zip(starts, [*starts[1:], len(epochs)], strict=True):
         with desk_for(instance) as desk:
-            yield from repeated_to(instance, epochs[end - 1], desk, since=epochs[start])
+            found = repeated_to(instance, epochs[end - 1], desk, since=epochs[start])
+            yield StretchOfEpochs(epochs[start], epochs[end - 1], desk, (each for each, _ in found))
 
 
 def repeated_throughout(

@@ -84,7 +84,8 @@ def try_again(call: RecordedCall, fn: Callable[..., Any]) -> Said:
     table = call.table()
     rows = RowDecoder(table.schema, call.zone)
     (batch,) = table.to_batches()
-    made = operator.bundle([key_of(call.key)], rows.rows(rows.columns(batch), 1))
+    with services.all_recorded():
+        made = operator.bundle([key_of(call.key)], rows.rows(rows.columns(batch), 1))
     asks = services.changed_effects()
     asks += [f"- call {one.what}" for one in services.known if one.kind == "call"]
     asks += ["- reads the clock"] * (call.clock is not None and not services.has_read)

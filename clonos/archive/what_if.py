@@ -25,7 +25,7 @@ from clonos.archive.recorded_answers import Calls, RecordedAnswers, reading_of
 from clonos.archive.shown_row import ShownRow
 from clonos.archive.shown_value import record_shown
 from clonos.archive.tracing import Asked, InputRecord, Row, TracedCall, TracedRandom, Watcher
-from clonos.errors import ClonosError, ConfigurationError, QueryDefinitionError
+from clonos.errors import ClonosError, ConfigurationError, QueryDefinitionError, StateError
 from clonos.operators.function_code import has_function
 from clonos.operators.intercept.operator import InterceptedOperator
 from clonos.protocol.event_time import fire, later
@@ -33,6 +33,8 @@ from clonos.protocol.ids import NO_EPOCH, Epoch, channel_origin
 from clonos.protocol.recovery.causal.determinant import Kind, Step
 from clonos.storage.keyed_state import KeyedState
 from clonos.storage.timers import EVENT_TIME, PROCESSING_TIME, TimerQueue
+from clonos.values.key_codec import unpack
+from clonos.values.state_codec import own
 from clonos_standby.cluster.spec import NodeSpec
 from clonos_standby.replica.outcomes import Outcomes
 
@@ -162,7 +164,7 @@ class WhatIf(Watcher):
         other.answers(call.asked, self._drawn, call.watermark)
         given = copy.deepcopy(record.row)  # it may be changed
         if not self._compare(record, call.outputs, lambda: other.record(key, given)):
-            other.goes_on_as(self._operator, key, call.asked)
+            other.goes_on_as(self._operator, call.asked)
 
     def _step_ended(self) -> None:
         """Timers are fired behind its records, or are all of it."""
@@ -170,13 +172,13 @@ class WhatIf(Watcher):
         self._step, self._by_timers, self._asked_by_timers = None, [], []
         if step is None or other is None or step.kind is Kind.BOUNDARY:
             return
-        other.keeps()
         services = self._desk.services
         drawn = self._drawn if asked else services.random.getstate()
         other.answers(asked, drawn, services.watermark)
         upto = step.fired_at if step.kind is Kind.TIMER else None
         with redirect_stdout(sys.stderr):
-            self._compare(None, then, lambda: other.fire(upto, services.watermark))
+            if not self._compare(None, then, lambda: other.fire(upto, services.watermark)):
+                other.goes_on_as(self._operator, asked)
 
     def _compare(self, record: InputRecord | None, then: list[Row], run: Callable[[], list[Row]]) -> bool:
         """Whether it is known what the other one says."""
@@ -242,9 +244,11 @@ class _Other:
     def __init__(self, operator: Any, state: KeyedState, calls: Calls) -> None:
         self._operator = operator
         self._state = state
-        self._timers, self._event_timers = _Timers(state, PROCESSING_TIME), _Timers(state, EVENT_TIME)
+        self._touched: dict[Row, None] = {}  # keys of the step's records, or of the timers behind it
+        self._timers, self._event_timers = (
+            _Timers(state, family, self._touches) for family in (PROCESSING_TIME, EVENT_TIME)
+        )
         self._pieces: AbstractContextManager[None] | None = None  # of the step under way
-        self._touched: dict[Row, None] = {}  # keys, in it
         self._services = RecordedAnswers(
             state=state,
             timers=self._timers,
@@ -256,7 +260,7 @@ class _Other:
         operator.open(self._services)
 
     def close(self) -> None:
-        self.keeps()
+        """Behind a step."""
         self._operator.close()
         self._state.close()
 
@@ -275,30 +279,43 @@ class _Other:
         return self._services.changed_effects()
 
     def record(self, key: Row, row: Row) -> list[Row]:
-        """One of a step: until its end, what is kept of a key is what the function has in hand."""
+        """One of a step: until its end, what is kept of a key is what the function has in hand. Raises ClonosError,
+        also where that is nothing that can be kept."""
         if self._pieces is None:
             self._pieces = self._operator.pieces()
             self._pieces.__enter__()
         self._touched[key] = None
         for queue in (self._timers, self._event_timers):
             queue.changed = []
-        made: list[Row] = self._operator.bundle([key], [row])
+        with self._services.all_recorded():
+            made: list[Row] = self._operator.bundle([key], [row])
+        for value in self._operator.kept(key).values():
+            own(value)
         return made
 
-    def keeps(self) -> None:
-        """A step is over."""
-        pieces, self._pieces, self._touched = self._pieces, None, {}
+    def _touches(self, key: bytes) -> None:
+        self._touched[unpack(key)] = None
+
+    def _keeps(self) -> None:
+        """The records of a step are over."""
+        pieces, self._pieces = self._pieces, None
         if pieces is not None:
             pieces.__exit__(None, None, None)
 
-    def goes_on_as(self, then: Any, key: Row, asked: list[Asked]) -> None:
-        """Of a record of which it is not known what would have come: with the state and timers of then. What the step
-        had changed of its keys before is lost with it, so that they go on with their state of then, too."""
+    def _forgets(self) -> None:
+        """What the records of a step have changed."""
+        pieces, self._pieces = self._pieces, None
+        if pieces is not None:
+            pieces.__exit__(StateError, StateError("what it has changed is given up"), None)
+
+    def goes_on_as(self, then: Any, asked: list[Asked]) -> None:
+        """Of a record, or of timers, of which it is not known what would have come: with the state and timers of then.
+        What the step had changed of its keys before is lost with it, so that they go on with their state of then, too.
+        `then` is the operator of then, if it has run at all."""
         for queue in (self._timers, self._event_timers):
             queue.undo()
-        touched = [*self._touched]
-        self.keeps()
-        for each in touched:
+        self._forgets()
+        for each in self._touched if then is not None else ():
             kept = copy.deepcopy(then.kept(each))
             for at in self._operator.kept(each):
                 self._state.delete(at)
@@ -311,16 +328,31 @@ class _Other:
                 (queue.set if is_set else queue.cancel)(*timer)
 
     def fire(self, upto: int | None, watermark: int | None) -> list[Row]:
-        made = fire(self._operator, self._timers, upto, False)
-        return made + fire(self._operator, self._event_timers, watermark, True)
+        """The timers behind a step, whose records are over. Raises ClonosError."""
+        for queue in (self._timers, self._event_timers):
+            queue.changed = []
+        self._keeps()
+        self._touched = {}
+        with self._services.all_recorded():
+            made = fire(self._operator, self._timers, upto, False)
+            made += fire(self._operator, self._event_timers, watermark, True)
+        return made
 
 
 class _Timers(TimerQueue):
     """Which can take back what a record has changed."""
 
-    def __init__(self, state: KeyedState, family: bytes) -> None:
+    def __init__(self, state: KeyedState, family: bytes, fires: Callable[[bytes], None]) -> None:
+        """`fires` is told of the keys of timers that are due."""
         super().__init__(state, family)
         self.changed: list[tuple[bool, tuple[int, bytes, str]]] = []
+        self._fires = fires
+
+    def pop_due(self, upto: int) -> list[tuple[int, bytes, str]]:
+        due = super().pop_due(upto)
+        for _, key, _ in due:
+            self._fires(key)
+        return due
 
     def set(self, due: int, key: bytes, name: str = "") -> None:
         super().set(due, key, name)

@@ -112,10 +112,14 @@ class ProcessOperator:
 
     @contextmanager
     def pieces(self) -> Iterator[None]:
-        """The state is kept at the end, as that of one bundle: in between, two names may be one object."""
+        """The state is kept at the end, as that of one bundle: in between, two names may be one object. Where an error
+        ends it, none is."""
         self._in_pieces = True
         try:
             yield
+        except BaseException:
+            self._ctx.forget()
+            raise
         finally:
             self._in_pieces = False
         self._ctx.keep()

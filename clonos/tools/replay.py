@@ -15,10 +15,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from clonos.archive.asked_epochs import epochs_between
+from clonos.archive.asked_epochs import asked_epochs
 from clonos.archive.attached_editor import AttachAddress, EditorDebugger
 from clonos.archive.debugging import Debugger, Stop, StoppedThere, under_pdb
 from clonos.archive.explain import RowId, made_by
+from clonos.archive.gaps import ArchiveGaps
 from clonos.archive.reading import ArchivedInstance, ArchivedQuery, desk_for
 from clonos.archive.recorded_answers import Calls
 from clonos.archive.shown_row import ShownRow
@@ -54,7 +55,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--operator", help="whose function it stands for")
     parser.add_argument("--on-timer", metavar="FUNCTION", help="another one for its timers, too")
     parser.add_argument(
-        "--from", dest="since", metavar="EPOCH|TIME", help="from there on; all there is unless said"
+        "--from",
+        dest="since",
+        metavar="EPOCH|TIME",
+        help="from there on; from the first repeatable one unless said",
     )
     parser.add_argument("--to", dest="upto", metavar="EPOCH|TIME", help="up to there")
     parser.add_argument(
@@ -145,12 +149,14 @@ def _called(call: TracedCall) -> str:
 
 def _compare(query: ArchivedQuery, arguments: argparse.Namespace) -> int:
     fn, on_timer = _function(arguments.against), arguments.on_timer and _function(arguments.on_timer)
-    total = Compared()
+    total, gaps = Compared(), ArchiveGaps.of_query(query)
     for instance in query.instances(arguments.operator):
-        between = epochs_between(instance, arguments.since, arguments.upto) if instance.segments else None
-        if between is None:
+        asked = asked_epochs(instance, gaps, arguments.since, arguments.upto, first=instance.first)
+        for absent in asked.absent:
+            raise _not_repeated(instance, str(absent))
+        if asked.between is None:
             continue  # it has never run while there was an archive, or ended no epoch
-        since, upto = between
+        since, upto = asked.between
         if upto < since:
             raise ConfigurationError(f"it begins with epoch {since}, and ends with epoch {upto} before that")
         found = _compared(query, instance, since, upto, fn, on_timer, arguments)
@@ -188,12 +194,16 @@ def _compared(
         with desk_for(instance, what_if) as desk:
             for found in instance.repeated(upto, desk, since=since, begins=partial(what_if.begins, desk)):
                 if isinstance(found, Lacking):
-                    raise StateError(
-                        f"{instance} cannot be repeated: {found.why}",
-                        hint="`clonos archive verify` says of every epoch whether it can be repeated",
-                    )
+                    raise _not_repeated(instance, found.why)
             what_if.close()
     return what_if.compared
+
+
+def _not_repeated(instance: ArchivedInstance, why: str) -> StateError:
+    return StateError(
+        f"{instance} cannot be repeated: {why}",
+        hint="`clonos archive verify` says of every epoch whether it can be repeated",
+    )
 
 
 def _function(named: str) -> Callable[..., Any]:

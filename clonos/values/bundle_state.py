@@ -39,7 +39,13 @@ class BundleState:
         return state
 
     def keep(self, port: UserState) -> None:
-        """The bundle is done: hand every state back. An empty one is none."""
+        """The bundle is done: hand every state back. An empty one is none. What cannot be kept is not kept in mind."""
+        try:
+            self._keep_all(port)
+        finally:
+            self.forget()
+
+    def _keep_all(self, port: UserState) -> None:
         for key, state in self.loaded.items():
             data, existed = self._origin[key]
             if state:
@@ -49,7 +55,6 @@ class BundleState:
                     raise StateError(f"the state of key {key!r}: {error.message}", hint=error.hint) from error
             elif existed:
                 port.delete(data)
-        self.forget()
 
     def forget(self) -> None:
         self.loaded.clear()

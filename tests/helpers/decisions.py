@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 import uuid
@@ -76,6 +77,9 @@ def pay(key: Any, row: Any, ctx: Any) -> Iterator[tuple[Any, ...]]:
     ctx.timer(at=due, name="late")
     if RULE != "order":
         ctx.cancel_timer(due, name="late")
+    if RULE == "default":
+        with contextlib.suppress(Exception):
+            ctx.call(take, amount)
     drawn = 0.25 if RULE == "no draw" else ctx.random.random()
     if RULE == "more draws":
         ctx.random.random()

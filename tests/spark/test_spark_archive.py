@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import json
 import os
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -423,9 +425,11 @@ def asked_about_times(place: Place, capsys: pytest.CaptureFixture[str], ends: li
     assert cli.main([*state, f"{last + 1}"]) != 0
     assert f"epochs {first} to {newest}." in capsys.readouterr().err
     find = ["archive", "find", str(place.checkpoint), "--operator", "total", "k=a"]
-    for span in (["--to", ends[1]], ["--from", ends[0]]):
-        assert cli.main([*find, *span]) != 0
-        assert "nothing is in the archive" in capsys.readouterr().err, span
+    assert cli.main([*find, "--to", ends[1]]) != 0
+    assert "nothing is in the archive" in capsys.readouterr().err
+    for span in (["--from", ends[0]], []):
+        cli.main([*find, *span])
+        assert f"epochs {last + 1} to {first - 1}" in capsys.readouterr().err, span
 
 
 def unmodified(key: Any, row: Any, ctx: Any) -> Any:
@@ -481,6 +485,16 @@ def fires(key: Any, timer: Any, ctx: Any) -> Any:
     yield key[0], int(1e6 * ctx.random.random()) + int(ctx.call(ask, ctx.state["fired"]), 16)
 
 
+def fires_with_a_default(key: Any, timer: Any, ctx: Any) -> Any:
+    """Another first time: asks what was not asked then, and does without the answer."""
+    if "fired" not in ctx.state:
+        with contextlib.suppress(Exception):
+            ctx.call(never_asked, key[0])
+        ctx.state["fired"] = 100
+        return
+    yield from fires(key, timer, ctx)
+
+
 def mutates(key: Any, row: Any, ctx: Any) -> Any:
     row.tags.append("mine")
     yield row.k, len(row.tags)
@@ -514,6 +528,53 @@ def all_of_them(row: Any, ctx: Any) -> bool:
 
 def reads_the_clock(key: Any, row: Any, ctx: Any) -> Any:
     yield row.k, 1 if ctx.now().year < 2000 else row.n
+
+
+def never_asked(*arguments: Any) -> Any:
+    raise AssertionError
+
+
+def _with_a_default(ask: Any) -> Callable[..., Any]:
+    """A function that does without what is not answered."""
+
+    def function(key: Any, row: Any, ctx: Any) -> Any:
+        with contextlib.suppress(Exception):
+            ask(row, ctx)
+        yield row.k, row.n
+
+    return function
+
+
+WITH_DEFAULTS = {
+    "does_without_an_answer": _with_a_default(lambda row, ctx: ctx.call(never_asked, row.n)),
+    "does_without_the_time": _with_a_default(lambda row, ctx: ctx.now()),
+    "does_without_an_exact_time": _with_a_default(lambda row, ctx: ctx.now(exact=True)),
+}
+does_without_an_answer, does_without_the_time, does_without_an_exact_time = WITH_DEFAULTS.values()
+
+
+def keeps_once_what_cannot_be_kept(key: Any, row: Any, ctx: Any) -> Any:
+    ctx.state["n"] = ctx.state.get("n", 0) + 1
+    if row.n == 4:
+        ctx.state["held"] = object()
+    yield row.k, row.n
+
+
+def _not_known_of_another_function(
+    place: Place, capsys: pytest.CaptureFixture[str], records: int, on_timer: list[str]
+) -> None:
+    """Whatever it makes of not being answered."""
+    for name in WITH_DEFAULTS:
+        found = compared(place, capsys, "not_as_sent", name, code=1)
+        assert (found["differ"], found["unknown"]) == (0, records), name
+        assert " then" in found["examples"][0]["unknown"]
+    on_timer = [*on_timer[:-1], f"{on_timer[-1]}_with_a_default"]
+    found = compared(place, capsys, "sets_timers", "sets_timers", *on_timer, code=1)
+    assert found["differ"] == 0 < found["unknown"], "it goes on with the state of then"
+    assert "never_asked" in found["examples"][0]["unknown"]
+    found = compared(place, capsys, "not_as_sent", "keeps_once_what_cannot_be_kept", code=1)
+    assert (found["differ"], found["unknown"]) == (0, 1)
+    assert "of type object cannot be kept" in found["examples"][0]["unknown"]
 
 
 def test_another_function_is_told_from_the_same_one(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
@@ -550,6 +611,7 @@ def test_another_function_is_told_from_the_same_one(place: Place, capsys: pytest
     assert other["differ"] == records * epochs and other["examples"][0]["then"] != other["examples"][0]["now"]
     other = compared(place, capsys, "not_as_sent", "reads_the_clock", code=1)
     assert other["unknown"] == records * epochs, "what it would have read is not recorded"
+    _not_known_of_another_function(place, capsys, records * epochs, on_timer)
     capsys.readouterr()
     where = [str(place.checkpoint), "n=3", "k=k0"]
     assert cli.main(["archive", "find", "--operator", "not_as_sent", "--json", *where]) == 0

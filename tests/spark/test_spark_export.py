@@ -159,7 +159,17 @@ def test_what_cannot_be_tried_by_itself_is_said(place: Place, tmp_path: Path) ->
     assert "1 failed, 8 passed" in result.stdout and "cut.call" in result.stdout, result.stdout
 
 
-RULES = ["amount", "another effect", "twice", "order", "no draw", "more draws", "once more", "exit"]
+RULES = [
+    "amount",
+    "another effect",
+    "twice",
+    "order",
+    "no draw",
+    "more draws",
+    "once more",
+    "exit",
+    "default",
+]
 
 
 def test_whatever_is_said_or_asked_otherwise_is_found(place: Place, tmp_path: Path) -> None:
@@ -182,6 +192,9 @@ def test_whatever_is_said_or_asked_otherwise_is_found(place: Place, tmp_path: Pa
     for rule in RULES:
         result = tried(folder, DECISIONS_RULE=rule)
         assert "6 failed" in result.stdout, (rule, result.stdout)
+    assert result.stdout.count("it calls take(") >= 6, (
+        "what was asked for, though the function does without it"
+    )
     hidden = [row for (_, node), row in rows.items() if node == "3"]
     seen = [row["clonos_id"] for row in hidden if row["said"] == "seen"]
     said = export(place, folder, *seen, pays[0], code=1)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from clonos.archive.asked_epochs import asked_epochs
 from clonos.archive.erasing_beyond import beyond_epochs
 from clonos.archive.gaps import ArchiveGaps
 from clonos.archive.reading import ArchivedInstance
@@ -182,6 +183,54 @@ def test_what_is_known_of_what_an_instance_lacks(
     gaps = ArchiveGaps(every, Epoch(committed))
     assert [(str(each), each.absence) for each in gaps.of(every[0])] == missing
     assert not gaps.of(every[1])
+
+
+THERE = "not in the archive"
+
+
+@pytest.mark.parametrize(
+    ("owner", "other", "states", "since", "between", "absent"),
+    [
+        ([ENDED] * 3, [ENDED] * 3, [], "0", (0, 2), []),
+        ([ENDED] * 3, [ENDED] * 3, [], None, (0, 2), []),
+        (["", "", ENDED], [ENDED] * 3, [1], None, (2, 2), []),
+        (["", "", ENDED], [ENDED] * 3, [1], "0", (2, 2), [f"epochs 0 to 1: {THERE}: dropped"]),
+        (["", "", ENDED], [ENDED] * 3, [1], "1", (2, 2), [f"epoch 1: {THERE}: dropped"]),
+        (["", "", ENDED], [ENDED] * 3, [1], "2", (2, 2), []),
+        (["", "", ENDED], [ENDED] * 3, [], None, (2, 2), [f"epochs 0 to 1: {THERE}: lost"]),
+        (["", "", ENDED], ["", "", ENDED], [], None, (2, 2), []),
+        (["", "", ENDED], ["", "", ENDED], [], "0", (2, 2), [f"epochs 0 to 1: {THERE}"]),
+        (["", "", ENDED], ["", "", ENDED], [], "1970-01-01", (2, 2), []),
+        (["", "", ENDED], [ENDED] * 3, [1], "1970-01-01", (2, 2), [f"epochs 0 to 1: {THERE}: dropped"]),
+        (
+            ["", "", "", ENDED],
+            ["", ENDED, "", ENDED],
+            [],
+            "0",
+            (3, 3),
+            [f"epoch 0: {THERE}", f"epoch 1: {THERE}: lost", f"epoch 2: {THERE}"],
+        ),
+        ([ENDED, "", ENDED], [ENDED] * 3, [], "1", (2, 2), [f"epoch 1: {THERE}: lost"]),
+        ([ENDED, "", ""], [ENDED] * 3, [], None, (0, 0), [f"epochs 1 to 2: {THERE}: lost"]),
+        (["", ""], [ENDED] * 2, [], "0", None, [f"epochs 0 to 1: {THERE}: nothing of the instance"]),
+    ],
+)
+def test_what_is_asked_for_and_not_there_is_said(
+    tmp_path: Path,
+    owner: Sequence[str],
+    other: Sequence[str],
+    states: Sequence[int],
+    since: str | None,
+    between: tuple[int, int] | None,
+    absent: Sequence[str],
+) -> None:
+    every = left(tmp_path, owner, other)
+    every[0].state_names = [SnapshotName(Epoch(each), Fence.of(1, 1), 0, True) for each in states]
+    gaps = ArchiveGaps(every, Epoch(len(owner) - 1))
+    asked = asked_epochs(every[0], gaps, since, None)
+    assert asked.between == between
+    for said, text in zip(map(str, asked.absent), absent, strict=True):
+        assert said == text or said.startswith((f"{text}, ", f"{text} ")), said
 
 
 def test_a_list_shows_gaps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -113,6 +113,14 @@ def test_what_is_masked_is_nowhere() -> None:
     text = "\n".join(lines(said)) + draw(said)
     assert "4711" not in text and "spent=***" not in text and "spent=12.5" in text
     assert "n=1" in text and "2026-11-29" not in text
+    row = {"m": {"CARD": "4711", "n": 1, 7: {"card": [4711]}}, "l": [{"card": 4711}]}
+    assert Mask({"card"}).row(row) == {
+        "m": {"CARD": "***", "n": 1, 7: {"card": "***"}},
+        "l": [{"card": "***"}],
+    }
+    assert Mask({"card"}).hides_of_text('{"a": {"c\\u0061rd": 4711}}') and not Mask({"card"}).hides_of_text(
+        "card"
+    )
 
 
 @pytest.mark.parametrize(

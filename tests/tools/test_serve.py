@@ -332,6 +332,20 @@ def test_what_is_served_and_what_is_not(tmp_path: Path) -> None:
             assert get(server, path)[0] == 404, path
 
 
+def test_what_can_be_no_argument_of_a_command_is_refused() -> None:
+    archives: Any = [object()]  # is not asked
+    with web(archives=archives) as server:
+        for path in (
+            "explain?row=2-0-1%00",
+            "rows?operator=a%00",
+            "rows?where=a&where=b%00c",
+            "rows?from=%00",
+        ):
+            status, _, body = get(server, f"/api/queries/0/{path}")
+            assert status == 400 and b"NUL" in body, path
+        assert get(server, "x://[")[0] == 400
+
+
 def test_without_a_token_only_the_names_of_this_host_are_answered() -> None:
     with web() as server:
         for host in ("localhost", "127.0.0.1:4050", "[::1]:4050"):

@@ -8,14 +8,16 @@ import sys
 from functools import partial
 from typing import Any, TextIO
 
-from clonos.archive.asked_epochs import epochs_between
+from clonos.archive.asked_epochs import asked_epochs
 from clonos.archive.condition import Condition
 from clonos.archive.explain import RowId
 from clonos.archive.finding import Finder, FoundRow, NoSuchRows, NotSearched, search
+from clonos.archive.gaps import ArchiveGaps
 from clonos.archive.masking import WITHOUT_TEXT, Mask
 from clonos.archive.reading import ArchivedInstance, ArchivedQuery
 from clonos.archive.shown_value import as_json, columns
 from clonos.errors import ConfigurationError
+from clonos.protocol.archive.episode import Lacking
 from clonos.protocol.ids import Origin
 
 
@@ -77,20 +79,31 @@ class _Said:
         print(self.lacking[-1], file=sys.stderr)
 
 
-def run(query: ArchivedQuery, instances: list[ArchivedInstance], arguments: argparse.Namespace) -> int:
+def run(
+    query: ArchivedQuery,
+    instances: list[ArchivedInstance],
+    gaps: ArchiveGaps,
+    arguments: argparse.Namespace,
+) -> int:
     """Print them; 1 where nothing is found, or something could not be searched."""
     conditions = [] if arguments.where == ["all"] else list(map(Condition.parse, arguments.where))
     mask = Mask.parse(arguments.mask)
     mask.check(query)
-    if hidden := [each.column for each in conditions if mask.hides_of(query, each.column)]:
+    if hidden := [
+        each.column
+        for each in conditions
+        if mask.hides_of(query, each.column) or mask.hides_of_text(each.text)
+    ]:
         raise ConfigurationError(f"values of {', '.join(hidden)} are not shown, nor looked for")
     said = _Said(mask, arguments.limit, in_json=arguments.json)
     try:
         for instance in instances:
-            between = epochs_between(instance, arguments.since, arguments.upto) if instance.segments else None
-            if between is None:
+            asked = asked_epochs(instance, gaps, arguments.since, arguments.upto)
+            for absent in asked.absent:
+                said.lacks(NotSearched(instance, (absent.first, absent.last), Lacking(absent.why)))
+            if asked.between is None:
                 continue
-            since, upto = between
+            since, upto = asked.between
             finder = Finder(conditions, partial(said.found, instance.origin), since=since)
             for each in search(instance, since, upto, finder):
                 said.lacks(each)

@@ -94,8 +94,13 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 30
 
     def do_GET(self) -> None:
-        url = urlsplit(self.path)
-        given = parse_qs(url.query).get("token")
+        try:
+            url = urlsplit(self.path)
+            asked = parse_qs(url.query)
+        except ValueError as error:
+            self._answer(HTTPStatus.BAD_REQUEST, f"That is no address: {error}\n".encode())
+            return
+        given = asked.get("token")
         if not self._is_named():
             self._answer(HTTPStatus.FORBIDDEN, b"This page answers to the names of its own host only.\n")
         elif given and self.server.token is not None and url.path == "/" and self._fits(given[0]):
@@ -114,7 +119,7 @@ class _Handler(BaseHTTPRequestHandler):
                 **{"WWW-Authenticate": "Bearer"},
             )
         else:
-            self._show(url.path, parse_qs(url.query))
+            self._show(url.path, asked)
 
     def _is_named(self) -> bool:
         if self.server.token is not None:
@@ -188,6 +193,10 @@ class _Handler(BaseHTTPRequestHandler):
 
         if self._is_asked_by_a_page_of_another_place():
             self._answer(HTTPStatus.FORBIDDEN, b"The archive is asked by this page alone.\n")
+        elif any("\0" in value for values in given.values() for value in values):
+            self._answer(
+                HTTPStatus.BAD_REQUEST, b"There is a NUL in what is asked for, which nothing can have here.\n"
+            )
         elif what == "archive":
             self._json(archive.listed())
         elif what == "rows":
