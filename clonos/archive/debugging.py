@@ -64,6 +64,13 @@ class _Quit(BaseException):
 
 
 class _Pdb(pdb.Pdb):
+    def do_run(self, arg: str) -> bool | None:
+        """It would begin the program again, which is the command."""
+        self.message("There is no restart here: give the command again, and it stops at the same place.")
+        return self.do_quit(arg)
+
+    do_restart = do_run
+
     def trace_dispatch(self, frame: FrameType, event: str, arg: Any) -> Any:
         try:
             return super().trace_dispatch(frame, event, arg)

@@ -137,6 +137,8 @@ class ArchivedInstance:
 
     def placed(self, number: OutputNumber) -> tuple[Epoch | Lacking, OutputNumber]:
         """The same, and a row from this one on up to which that holds."""
+        if number <= NO_OUTPUT:
+            return Lacking("no such row was made: an instance counts its rows from 1"), NO_OUTPUT
         epochs = sorted(self.epochs)
         damaged = ""
         try:

@@ -15,6 +15,7 @@ from clonos.archive.reading import ArchivedQuery
 from clonos.archive.shown_value import as_json, columns
 from clonos.operators.rows import zone_of
 from clonos.protocol.archive.episode import Share
+from clonos.tools.written_file import written_to
 from clonos.values.readable import span
 
 _SHOWN = 20
@@ -52,12 +53,13 @@ def run(arguments: argparse.Namespace) -> int:
     said = explain(query, row, inputs=arguments.inputs, depth=arguments.depth)
     if mask:
         mask.hide(said)
-    if arguments.draw is not None:
-        Path(arguments.draw).write_text(draw(said), "utf-8")
     if arguments.json:
         print(json.dumps(as_json(said, zone_of(query.zone)), indent=1))
     else:
         print("\n".join(lines(said)))
+    if arguments.draw is not None:
+        with written_to(Path(arguments.draw), "--draw"):
+            Path(arguments.draw).write_text(draw(said), "utf-8")
     return 1 if _lacks(said) else 0
 
 

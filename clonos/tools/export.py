@@ -16,6 +16,7 @@ from clonos.errors import ClonosError, ConfigurationError, StateError
 from clonos.storage import recorded_calls
 from clonos.storage.durable_files import replace_file
 from clonos.storage.recorded_calls import RecordedCall
+from clonos.tools.written_file import written_to
 
 _NO_NAME = re.compile(r"[^A-Za-z0-9_.-]")
 
@@ -64,6 +65,13 @@ def _exported(
 ) -> tuple[Path, RecordedCall]:
     call = recorded_call(query, row, function=arguments.function)
     path = arguments.to / f"{_NO_NAME.sub('_', call.operator)}-{row}{recorded_calls.SUFFIX}"
+    with written_to(path, "--to"):
+        _write(path, call, row, trials)
+    return path, call
+
+
+def _write(path: Path, call: RecordedCall, row: RowId, trials: TrialProcess) -> None:
+    """Raises StateError where the function says something else, and then leaves none."""
     if path.exists() and not _is_of_the_same_row(path, call):
         raise ConfigurationError(
             f"{path} is there, and is another query's", hint="Give another folder with --to, or remove it"
@@ -82,7 +90,6 @@ def _exported(
         os.replace(tried, path)
     finally:
         tried.unlink(missing_ok=True)
-    return path, call
 
 
 def _is_of_the_same_row(path: Path, call: RecordedCall) -> bool:

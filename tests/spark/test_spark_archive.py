@@ -192,6 +192,27 @@ def stopped(place: Place, row: dict[str, Any]) -> None:
     ).stdout
     assert f"('stopped', {row['k']!r}, {row['turns'] - 1}, ({row['k']!r},))" in said, said
     assert "-> def total" in said or "ctx.state[" in said, said
+    ended = subprocess.run(
+        [*command, "--pdb"],
+        input="restart\n",
+        cwd=Path(__file__).parent,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "There is no restart here" in ended.stdout and not ended.stderr, ended
+    for option in (["explain", "--draw", "/dev/null/x.svg"], ["export", "--to", "/dev/null/x", "--row"]):
+        name, *more = option
+        command = [sys.executable, "-m", "clonos.cli", name, str(place.checkpoint), *more, row["clonos_id"]]
+        ended = subprocess.run(
+            command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False
+        )
+        assert ended.returncode == 1 and " cannot be written: Not a directory" in ended.stderr, ended
+        assert "Traceback" not in ended.stderr
+    origin = row["clonos_id"].rpartition("-")[0]
+    command = [sys.executable, "-m", "clonos.cli", "explain", str(place.checkpoint), f"{origin}-0"]
+    ended = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1 and "no such row was made" in ended.stdout + ended.stderr, ended
 
 
 def attached(place: Place, row: dict[str, Any]) -> None:
