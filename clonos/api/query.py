@@ -368,14 +368,14 @@ class CausalQuery:
                     raise
         return self._status_at_end
 
-    def explain_row(self, row: str, *, inputs: int = 10, depth: int = 64) -> dict[str, Any]:
+    def explain_row(self, row: str, *, inputs: int = 10, depth: int = 64, calls: int = 100) -> dict[str, Any]:
         """Why a row says what it says, out of the query's archive (`spark.clonos.archive.keep`), as
         `clonos explain --json` has it: the call that made it, and what that was made of, back to the sources.
 
         `row` is its id as its sink shows it (`clonos_id`). Of each call at most so many `inputs` are explained
-        themselves, and operators up to `depth` away. What cannot be had is said as `lacking`: of the epoch that is
-        running, too, which has to end first. The functions are run again in a process of its own; values that JSON does
-        not have are text.
+        themselves, operators up to `depth` away, and so many `calls` in all, each once. What cannot be had is said as
+        `lacking`: of the epoch that is running, too, which has to end first. The functions are run again in a process
+        of its own; values that JSON does not have are text.
 
         Raises ConfigurationError where this is no row's id, and StateError where there is no answer.
         """
@@ -383,7 +383,7 @@ class CausalQuery:
         from clonos.archive.explain import RowId
 
         RowId.parse(row, self._coordinator.query)
-        limits = [f"--inputs={inputs}", f"--depth={depth}"]
+        limits = [f"--inputs={inputs}", f"--depth={depth}", f"--calls={calls}"]
         asked = ["explain", *limits, "--json", "--", self._coordinator.location, row]
         answer = ask(asked, key_file=self._settings.archive_key_file)
         try:

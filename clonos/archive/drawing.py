@@ -1,4 +1,5 @@
-"""A row and what it was made of as a picture: a box for each call, records on the arrows, sources on the left.
+"""A row and what it was made of as a picture: a box for each call, records on the arrows, sources on the left. A call
+has one box, wherever its rows go.
 
 The picture is SVG, and needs nothing else.
 """
@@ -34,12 +35,17 @@ _COLOURS: Final = {
 }
 
 
-@dataclass
+@dataclass(eq=False)
 class _Box:
     lines: list[tuple[str, str]]  # what sort of line, and text
     row: list[str]  # what it gives, on the arrow behind it
-    inputs: list[_Box] = field(default_factory=list)
+    inputs: list[_Box] = field(
+        default_factory=list
+    )  # that stand beside it, as it is the first that is made of them
+    others: list[_Box] = field(default_factory=list)  # of whose rows it is made, too
+    more: set[str] = field(default_factory=set)  # rows that it gives, too, where they are drawn
     is_source: bool = False
+    level: int = 0  # how far from the row that is explained
     x: float = 0.0
     y: float = 0.0
 
@@ -52,21 +58,30 @@ class _Box:
         return len(self.lines) * _LINE + 2 * _PADDING - 4
 
     @property
-    def depth(self) -> int:
-        return 1 + max((one.depth for one in self.inputs), default=0)
+    def made_of(self) -> list[_Box]:
+        return [*self.inputs, *dict.fromkeys(self.others)]
+
+    @property
+    def label(self) -> list[str]:
+        more = len(self.more)
+        return self.row if not more else [*self.row, f"and {more} more row{'s' * (more > 1)}"]
 
 
 def draw(said: dict[str, Any]) -> str:
     """The explanation of `archive.explain` as SVG."""
-    root = _box(said)
-    widths = [max(box.width for box in _level(root, level)) for level in range(root.depth)]
-    lefts = [0.0] * root.depth  # of each level, from the sources on
-    for level in range(root.depth - 2, -1, -1):
+    root = _Boxes().box(said)
+    if "not_explained" in said:
+        root.lines.append(("place", f"{said['not_explained']['rows']} rows behind it are not explained"))
+    boxes = _by_level(root)
+    depth = max(box.level for box in boxes) + 1
+    widths = [max(box.width for box in boxes if box.level == level) for level in range(depth)]
+    lefts = [0.0] * depth  # of each level, from the sources on
+    for level in range(depth - 2, -1, -1):
         lefts[level] = lefts[level + 1] + widths[level + 1] + _ARROW
-    bottom = _place(root, 0, 0.0, lefts, widths)
+    bottom = _place(root, 0.0, lefts, widths)
     end = lefts[0] + widths[0] + _ARROW
     parts = [*_arrows(root), *_final_arrow(root, end), *_boxes(root)]
-    width = end + max(len(line) for line in [*root.row, ""]) * _CHARACTER
+    width = end + max(len(line) for line in [*root.label, ""]) * _CHARACTER
     top = min(_label_top(root), 0.0) - 24
     height = bottom - top + 24
     return (
@@ -83,24 +98,34 @@ def draw(said: dict[str, Any]) -> str:
 
 def _label_top(box: _Box) -> float:
     """How far up the text on its arrow reaches, and that of its inputs."""
-    own = box.y + box.height / 2 - 6 - len(box.row) * (_LINE - 3)
+    own = box.y + box.height / 2 - 6 - len(box.label) * (_LINE - 3)
     return min([own, *map(_label_top, box.inputs)])
 
 
-def _level(box: _Box, level: int) -> Iterator[_Box]:
-    if level == 0:
-        yield box
-    for one in box.inputs:
-        if level:
-            yield from _level(one, level - 1)
+def _by_level(root: _Box) -> list[_Box]:
+    """All boxes: each is farther away than what is made of it."""
+    found: dict[_Box, None] = {}
+
+    def visit(box: _Box) -> None:
+        if box not in found:
+            for one in box.made_of:
+                visit(one)
+            found[box] = None
+
+    visit(root)
+    ordered = list(reversed(found))
+    for box in ordered:
+        for one in box.made_of:
+            one.level = max(one.level, box.level + 1)
+    return ordered
 
 
-def _place(box: _Box, level: int, top: float, lefts: list[float], widths: list[float]) -> float:
+def _place(box: _Box, top: float, lefts: list[float], widths: list[float]) -> float:
     """Below `top`; where the next one may begin, without the space between."""
-    box.x = lefts[level] + (widths[level] - box.width) / 2
+    box.x = lefts[box.level] + (widths[box.level] - box.width) / 2
     below = top
     for one in box.inputs:
-        below = _place(one, level + 1, below, lefts, widths) + _BETWEEN
+        below = _place(one, below, lefts, widths) + _BETWEEN
     below = max(below - _BETWEEN, top)
     if box.inputs:
         middle = (box.inputs[0].y + box.inputs[-1].y + box.inputs[-1].height) / 2
@@ -113,13 +138,59 @@ def _place(box: _Box, level: int, top: float, lefts: list[float], widths: list[f
 # ------------------------------------------------------------------ what is in it
 
 
-def _box(said: dict[str, Any]) -> _Box:
+class _Boxes:
+    """Those of an explanation, one for each call of it."""
+
+    def __init__(self) -> None:
+        self._of_rows: dict[str, _Box] = {}
+
+    def box(self, said: dict[str, Any]) -> _Box:
+        if (drawn := self._of_rows.get(said.get("explained_above", ""))) is not None:
+            self._of_rows[said["id"]] = drawn
+            self._draw_inputs(drawn, said)
+            return drawn
+        lines, is_lacking = _lines(said), "lacking" in said
+        box = self._of_rows[said["id"]] = _Box(lines, [] if is_lacking else _columns(said["row"]))
+        if not is_lacking:
+            self._draw_inputs(box, said)
+        return box
+
+    def _draw_inputs(self, box: _Box, said: dict[str, Any]) -> None:
+        inputs = said.get("inputs", ())
+        shown = [one for at, one in enumerate(inputs) if at < 12 or "made_by" in one]
+        for one in shown:
+            self._draw_input(box, one)
+        if len(inputs) > len(shown):
+            box.lines.append(("place", f"of {len(inputs)} records, {len(shown)} shown"))
+
+    def _draw_input(self, box: _Box, one: dict[str, Any]) -> None:
+        above = one.get("explained_above", one.get("made_by", {}).get("explained_above", ""))
+        if (drawn := self._of_rows.get(above)) is not None:
+            if one["id"] != above:
+                drawn.more.add(one["id"])
+            if drawn not in box.inputs:
+                box.others.append(drawn)
+            if "made_by" in one:
+                self.box(one["made_by"])
+            return
+        if "made_by" in one:
+            input_box = self.box(one["made_by"])
+        elif "source" in one:
+            input_box = _Box([("title", _short(one["source"])), ("place", f"position {one['position']}")], [])
+        else:
+            input_box = _Box([("title", f"row {one['id']}")], [])
+        input_box.is_source = "made_by" not in one
+        input_box.row = _columns(one["row"])
+        box.inputs.append(input_box)
+
+
+def _lines(said: dict[str, Any]) -> list[tuple[str, str]]:
+    """In the box of a call."""
     lines = [("title", _short(f"{said.get('operator', said['id'])}[{said.get('instance', '?')}]"))]
     if "epoch" in said:
         lines.append(("place", _short(f"epoch {said['epoch']}, row {said['id']}")))
     if "lacking" in said:
-        lines += [("lacking", part) for part in _wrapped(said["lacking"])]
-        return _Box(lines, [])
+        return lines + [("lacking", part) for part in _wrapped(said["lacking"])]
     again = sum(one["did"] == Share.REPEATED for one in said["processes"])
     if again:
         lines.append(("place", f"repeated by {again} later process{'es' if again > 1 else ''}"))
@@ -133,22 +204,7 @@ def _box(said: dict[str, Any]) -> _Box:
     lines += [(one["kind"], _short(_asked(one))) for one in said["asked"][:8]]
     if len(said["asked"]) > 8:
         lines.append(("place", f"and {len(said['asked']) - 8} more"))
-    inputs = [_input(one) for one in said["inputs"][:12]]
-    if len(said["inputs"]) > len(inputs):
-        lines.append(("place", f"of {len(said['inputs'])} records, {len(inputs)} shown"))
-    return _Box(lines, _columns(said["row"]), inputs)
-
-
-def _input(one: dict[str, Any]) -> _Box:
-    if "made_by" in one:
-        box = _box(one["made_by"])
-        box.row = _columns(one["row"])
-        return box
-    if "source" in one:
-        lines = [("title", _short(one["source"])), ("place", f"position {one['position']}")]
-    else:
-        lines = [("title", f"row {one['id']}")]
-    return _Box(lines, _columns(one["row"]), is_source=True)
+    return lines
 
 
 def _asked(one: dict[str, Any]) -> str:
@@ -201,6 +257,8 @@ def _arrows(box: _Box) -> Iterator[str]:
     for one in box.inputs:
         yield from _arrow(one, box.x, box.y + box.height / 2)
         yield from _arrows(one)
+    for one in dict.fromkeys(box.others):
+        yield _line(one, box.x, box.y + box.height / 2)
 
 
 def _final_arrow(root: _Box, end: float) -> Iterator[str]:
@@ -209,15 +267,21 @@ def _final_arrow(root: _Box, end: float) -> Iterator[str]:
 
 
 def _arrow(box: _Box, x: float, y: float) -> Iterator[str]:
-    begin, middle = box.x + box.width, box.y + box.height / 2
-    bend = (x - begin) / 2
-    yield (
-        f'<path d="M{begin:.1f} {middle:.1f}C{begin + bend:.1f} {middle:.1f} {x - bend:.1f} {y:.1f} {x:.1f} {y:.1f}" '
-        'fill="none" stroke="#64748b" stroke-width="1.3" marker-end="url(#head)"/>'
-    )
-    for at, line in enumerate(box.row):
-        place = middle - 6 - (len(box.row) - 1 - at) * (_LINE - 3)
+    """With what the box gives."""
+    yield _line(box, x, y)
+    begin, middle, label = box.x + box.width, box.y + box.height / 2, box.label
+    for at, line in enumerate(label):
+        place = middle - 6 - (len(label) - 1 - at) * (_LINE - 3)
         yield (
             f'<text x="{begin + 8:.1f}" y="{place:.1f}" fill="#0f766e" paint-order="stroke" stroke="#ffffff" '
             f'stroke-width="3">{escape(line)}</text>'
         )
+
+
+def _line(box: _Box, x: float, y: float) -> str:
+    begin, middle = box.x + box.width, box.y + box.height / 2
+    bend = (x - begin) / 2
+    return (
+        f'<path d="M{begin:.1f} {middle:.1f}C{begin + bend:.1f} {middle:.1f} {x - bend:.1f} {y:.1f} {x:.1f} {y:.1f}" '
+        'fill="none" stroke="#64748b" stroke-width="1.3" marker-end="url(#head)"/>'
+    )

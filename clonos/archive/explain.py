@@ -1,8 +1,8 @@
 """Why a row says what it says: the call that made it, with its input, state, clock, draws and answers, and the same of
 each input record, back to the sources.
 
-Each operator's part is a repetition of its own, of the epoch in which the row was made, from the newest archived state
-before it (`desk`).
+Each operator's part is a repetition of its own, of the epoch in which rows were made, from the newest archived state
+before them (`desk`). What is found is a graph (`call_graph`), and the document says each call of it once.
 """
 
 from __future__ import annotations
@@ -11,16 +11,13 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final
 
-from clonos.archive.derivations import ArchivedDerivations
-from clonos.archive.desk import Desk
+from clonos.archive.call_graph import CallGraph, FoundCall, GivenRecord, Limits, LostRow, MadeRow
 from clonos.archive.given_key import KeyForm
 from clonos.archive.reading import ArchivedInstance, ArchivedQuery, desk_for
 from clonos.archive.shown_value import record_shown
 from clonos.archive.tracing import Asked, TracedCall, Tracer
 from clonos.errors import ClonosError, ConfigurationError, StateError
-from clonos.operators.kept_entries import keeps_entries
 from clonos.protocol.archive.episode import Lacking
-from clonos.protocol.archive.lineage import Derivation, Lost
 from clonos.protocol.ids import (
     NODE_MAX,
     Epoch,
@@ -33,8 +30,6 @@ from clonos.protocol.ids import (
 )
 from clonos.values.readable import key_said, moment
 
-_OF_STATE_ALONE: Final = ("timer", "end of the epoch")
-"""Forms of calls that are given no record."""
 _ID: Final = re.compile(
     r"(?:(?P<query>[0-9a-f]{32})/)?(?:\d+-\d+/)?(?P<node>\d+)-(?P<instance>\d+)-(?P<number>\d+)"
 )
@@ -83,120 +78,114 @@ class RowId:
         return f"{self.origin.node}-{self.origin.instance}-{self.number}"
 
 
-def explain(query: ArchivedQuery, row: RowId, *, inputs: int = 10, depth: int = 64) -> dict[str, Any]:
+def explain(
+    query: ArchivedQuery, row: RowId, *, inputs: int = 10, depth: int = 64, calls: int = 100
+) -> dict[str, Any]:
     """The row as a document; what cannot be had is said as `lacking`. Of each call at most so many `inputs` are
-    explained themselves, and operators up to `depth` away."""
-    instance = query.instance(row.origin)
-    if instance is None:
-        return {"id": str(row), "lacking": f"the query has no operator's instance {row.origin}"}
-    said: dict[str, Any] = {
-        "id": str(row),
-        "operator": instance.operator,
-        "instance": instance.origin.instance,
-    }
-    epoch = instance.made_in(row.number)
-    if isinstance(epoch, Lacking):
-        return {**said, "lacking": epoch.why}
-    said["epoch"] = epoch
-    tracer = Tracer(row.number)
-    lacking, shown = _repeat(instance, epoch, tracer)
-    if lacking is not None or tracer.found is None:
-        nothing = Lacking(f"nothing of epoch {epoch} made a row with this number")
-        return {**said, **_said(lacking or nothing)}
-    call, node = tracer.found, instance.program_of(epoch)
-    said |= {
-        "row": shown,
-        "processes": [] if tracer.step is None else instance.processes(epoch, tracer.step),
-        "version": instance.version(epoch),
-        **_call(call, tracer, KeyForm.of_program(node)),
-    }
-    records = [(RecordId(each.channel, each.position), each.row, False) for each in call.inputs]
-    if call.form in _OF_STATE_ALONE or (
-        call.form == "record" and keeps_entries(instance.operator_form(epoch))
-    ):
-        made = _derivation(query, row)
-        if isinstance(made, Lacking):
-            return {**said, **_said(made)}
-        had = frozenset(record for record, _, _ in records)
-        for part in made.kept:
-            records += [(*each, True) for each in part.with_rows() if each[0] not in had]
+    explained themselves, operators up to `depth` away, and so many `calls` in all: nearer ones before those behind.
+
+    A call is in it once. Where a row of it comes again, `explained_above` is the row with which it is explained."""
+    graph = CallGraph(query, Limits(inputs, depth, calls))
+    graph.follow(row.record)
+    said = _Document(graph).of(row.record)
+    if graph.left_out:
+        said["not_explained"] = {"rows": len(graph.left_out), "calls": calls}
+    return said
+
+
+class _Document:
+    """What is found, as it is said: each explanation where its row comes first."""
+
+    def __init__(self, graph: CallGraph) -> None:
+        self._graph = graph
+        self._rows: dict[object, str] = {}  # with which one there is an explanation
+        self._calls: dict[object, str] = {}
+
+    def of(self, record: RecordId) -> dict[str, Any]:
+        """A row that has been followed."""
+        row, made = str(RowId.of(record)), self._graph.rows[record]
+        self._rows[_place(record, made)] = row
+        if isinstance(made, LostRow):
+            return {"id": row, **_of_lost(made)}
+        call = made.call
+        said: dict[str, Any] = {
+            "id": row,
+            "operator": call.instance.operator,
+            "instance": call.instance.origin.instance,
+            "epoch": call.epoch,
+            "row": call.rows[record.position - call.call.first],
+        }
+        above = self._calls.setdefault(call.place, row)
+        said |= _what_it_did(call) if above == row else {"explained_above": above}
+        if made.lacking is not None:
+            return {**said, **_said(made.lacking)}
         if made.kept_before is not None:
             said["kept_before"] = made.kept_before
-    said["inputs"] = [
-        {
-            "row": record_shown(node, channel_origin(record.channel).node, given),
-            **({"kept": True} if is_kept else {}),
-        }
-        | _made_by(query, record, inputs=inputs if number < inputs else 0, depth=depth)
-        for number, (record, given, is_kept) in enumerate(records)
-    ]
-    return said
+        said["inputs"] = [self._input(call, number, each) for number, each in enumerate(made.inputs)]
+        return said
+
+    def _input(self, call: FoundCall, number: int, given: GivenRecord) -> dict[str, Any]:
+        """A record of a call, or one that state had kept for it, and where it is from."""
+        record, graph = given.record, self._graph
+        origin = channel_origin(record.channel)
+        said: dict[str, Any] = {"row": record_shown(call.node, origin.node, given.row)}
+        if given.is_kept:
+            said["kept"] = True
+        if not graph.is_of_operator(record):
+            return {**said, "source": graph.query.source(origin), "position": record.position}
+        said["id"] = str(RowId.of(record))
+        made = graph.made(record)
+        if made is not None and (above := self._rows.get(_place(record, made))) is not None:
+            said["explained_above"] = above
+        elif number < graph.limits.inputs and record in graph.rows:
+            said["made_by"] = self.of(record)
+        return said
+
+
+def _place(record: RecordId, made: MadeRow | LostRow) -> object:
+    """Of the explanation: rows that are lost have each their own."""
+    return made.place if isinstance(made, MadeRow) else record
+
+
+def _of_lost(lost: LostRow) -> dict[str, Any]:
+    instance, epoch = lost.instance, lost.epoch
+    place = {} if instance is None else {"operator": instance.operator, "instance": instance.origin.instance}
+    return {**place, **({} if epoch is None else {"epoch": epoch}), **_said(lost.lacking)}
 
 
 def _said(lacking: Lacking) -> dict[str, Any]:
     return {"lacking": lacking.why, **({"has_raised": True} if lacking.has_raised else {})}
 
 
-def _derivation(query: ArchivedQuery, row: RowId) -> Derivation | Lacking:
-    """What a row is made of, with what the records said; why not, where that cannot be had."""
-    try:
-        (found,) = ArchivedDerivations(query, keeps_rows=True).of_rows(row.origin, frozenset([row.number]))
-    except StateError as error:
-        return Lacking(f"what the row {row} is made of cannot be had: {error.message}")
-    except ClonosError as error:
-        return Lacking.raised(error)
-    if isinstance(found, Lost):
-        return Lacking(f"what the row {row} is made of cannot be had: {found.why}")
-    return found
-
-
-def _made_by(query: ArchivedQuery, record: RecordId, *, inputs: int, depth: int) -> dict[str, Any]:
-    """Where a record of a call, or one that state had kept for it, is from; explained itself where there are to be
-    `inputs`."""
-    origin = channel_origin(record.channel)
-    if query.instance(origin) is None:
-        return {"source": query.source(origin), "position": record.position}
-    made = RowId.of(record)
-    one: dict[str, Any] = {"id": str(made)}
-    if inputs and depth > 1:
-        one["made_by"] = explain(query, made, inputs=inputs, depth=depth - 1)
-    return one
-
-
 def made_by(query: ArchivedQuery, row: RowId) -> tuple[ArchivedInstance, Epoch, TracedCall]:
     """Which call has made a row. Raises StateError where that cannot be had."""
     instance, epoch = query.place_of(row.origin, row.number)
     tracer = Tracer(row.number)
-    lacking, _ = _repeat(instance, epoch, tracer)
+    lacking = _repeat(instance, epoch, tracer)
     if lacking is not None or tracer.found is None:
         why = "no row has this number" if lacking is None else lacking.why
         raise StateError(f"what made the row {row} cannot be repeated: {why}")
     return instance, epoch, tracer.found
 
 
-def _repeat(
-    instance: ArchivedInstance, epoch: Epoch, tracer: Tracer
-) -> tuple[Lacking | None, dict[str, Any]]:
-    """Up to the row: why it is not made, or the row as its readers got it; neither where nothing made it."""
+def _repeat(instance: ArchivedInstance, epoch: Epoch, tracer: Tracer) -> Lacking | None:
+    """Up to the row: why it is not made."""
     with desk_for(instance, tracer) as desk:
         try:
-            if (lacking := instance.repeated_to_row(tracer.number, epoch, desk)) is not None:
-                return lacking, {}
+            return instance.repeated_to_row(tracer.number, epoch, desk)
         except ClonosError as error:
-            return Lacking.raised(error), {}
-        return None, _shown(desk, tracer)
+            return Lacking.raised(error)
 
 
-def _shown(desk: Desk, tracer: Tracer) -> dict[str, Any]:
-    call = tracer.found
-    if call is None:
-        return {}
-    return desk.shown(call.outputs)[tracer.number - call.first].columns
-
-
-def _call(call: TracedCall, tracer: Tracer, form: KeyForm) -> dict[str, Any]:
-    step = tracer.step
-    said: dict[str, Any] = {"made_by_a": call.form, "keys": [form.shown(key) for key in call.keys]}
+def _what_it_did(found: FoundCall) -> dict[str, Any]:
+    """What a call was given but records, and what it asked for."""
+    call, step, form = found.call, found.step, KeyForm.of_program(found.node)
+    said: dict[str, Any] = {
+        "processes": found.processes,
+        "version": found.version,
+        "made_by_a": call.form,
+        "keys": [form.shown(key) for key in call.keys],
+    }
     if call.form == "record":
         said["rows_of_the_call"] = len(call.outputs)
     if call.timers:
@@ -204,7 +193,7 @@ def _call(call: TracedCall, tracer: Tracer, form: KeyForm) -> dict[str, Any]:
             {"name": name, "due": moment(due), "time": "event" if event else "processing"}
             for due, name, event in call.timers
         ]
-    if step is not None and step.fired_at:
+    if step.fired_at:
         said["fired_at"] = moment(step.fired_at)
     if call.watermark is not None:
         said["watermark"] = moment(call.watermark)

@@ -1,8 +1,8 @@
 """Values as they are shown, as JSON and as text to be read.
 
-A function knows a TIMESTAMP as a naive datetime in the query's time zone. What is shown of it is the instant, in UTC,
-as sinks, clocks and timers have it: a reader in another zone reads the same, and the two times of a repeated hour are
-told apart. A TIMESTAMP_NTZ is no instant, and stays without a zone.
+A function knows a TIMESTAMP as a naive datetime in the query's time zone. What is shown of it is the instant, in UTC
+and with microseconds, as sinks write it: the same value is the same text, a reader in another zone reads the same, and
+the two times of a repeated hour are told apart. A TIMESTAMP_NTZ is no instant, and stays without a zone.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _scalar(value: Any, zone: dt.tzinfo | None) -> str | None:
     """Of types that columns have, and JSON has not."""
     if isinstance(value, dt.datetime):
         if value.tzinfo is None and value.fold and zone is not None:
-            return value.replace(tzinfo=zone).isoformat()
+            return _moment(value.replace(tzinfo=zone))
         return _moment(value)
     if isinstance(value, dt.date | dt.time):
         return value.isoformat()
@@ -116,5 +116,5 @@ def _name(key: Any, zone: dt.tzinfo | None) -> str:
 
 
 def _moment(value: dt.datetime) -> str:
-    said = value.isoformat()
+    said = value.isoformat(timespec="microseconds")
     return f"{said.removesuffix('+00:00')}Z" if said.endswith("+00:00") else said

@@ -11,7 +11,8 @@ from __future__ import annotations
 import copy
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -152,6 +153,39 @@ class Tracer(Watcher):
     def ended(self, call: TracedCall) -> None:
         if call.first <= self.number <= call.last:
             self.found = call
+
+
+class CallsTracer(Watcher):
+    """Looks for the calls that made the rows with these numbers, all in one repetition, and ends it behind the last. Of
+    each that is `found` the step is known to have said what is recorded, also where what follows cannot be repeated."""
+
+    def __init__(self, numbers: Iterable[int]) -> None:
+        super().__init__()
+        self._numbers = sorted(numbers)
+        self.first = OutputNumber(self._numbers[0])
+        self.found: list[tuple[Step, TracedCall]] = []
+        self._step: Step | None = None
+        self._of_step: list[TracedCall] = []
+
+    def step_begins(self, step: Step) -> None:
+        self.step_ended()
+        super().step_begins(step)
+        at = bisect_left(self._numbers, self._next)
+        if at == len(self._numbers):
+            raise RowIsMade
+        self._step = step
+        self.is_on = self._numbers[at] < output_after(self._next, step.outputs)
+
+    def step_ended(self) -> None:
+        """Has said what is recorded: another one begins, or the epoch has ended."""
+        if self._step is not None:
+            self.found += [(self._step, call) for call in self._of_step]
+        self._of_step = []
+
+    def ended(self, call: TracedCall) -> None:
+        at = bisect_left(self._numbers, call.first)
+        if at < len(self._numbers) and self._numbers[at] <= call.last:
+            self._of_step.append(call)
 
 
 class Again(Tracer):

@@ -53,7 +53,7 @@ def check_recovery(
     for number, each in nodes.items():
         if isinstance(each, OperatorPlan):
             _check_claim(recoveries.by_node[number], each, realtime=realtime)
-    _check_archive(settings, recoveries)
+    _check_archive(settings, operators, recoveries)
     if recoveries.all_repeat:
         return
     said, causal = f"spark.clonos.recovery={recovery.value}", _causal_instead(operators)
@@ -120,7 +120,7 @@ def _check_operator(node: OperatorPlan, recovery: RecoveryKind, causal: str, *, 
         raise QueryDefinitionError(
             f"{said}: operator {name!r} has a standby, which takes the place of a lost process by repeating what it "
             "did, and that is not recorded",
-            hint=f"Leave standby out. {causal} for standbys",
+            hint=f"Leave {'standby' if binding.standby else 'spark.clonos.standby'} out. {causal} for standbys",
         )
     if binding.on_poison != "fail":
         raise QueryDefinitionError(
@@ -175,18 +175,34 @@ def _check_together(recovery: RecoveryKind, operators: Iterable[OperatorPlan]) -
                 )
 
 
-def _check_archive(settings: Settings, recoveries: Recoveries) -> None:
-    """What is repeated is what was recorded."""
+def _check_archive(settings: Settings, operators: Iterable[OperatorPlan], recoveries: Recoveries) -> None:
+    """What is repeated is what was recorded. The refusal names the settings, and the operators, at fault alone."""
     if settings.archive_lineage and not settings.archive_keep:
         raise QueryDefinitionError(
             "spark.clonos.archive.lineage is set, and there is no archive that it could be recorded in",
             hint="Set spark.clonos.archive.keep, as 30 days, or leave archive.lineage out",
         )
-    if settings.archive_keep and not (recoveries.all_repeat and settings.recording):
+    if settings.archive_keep and not settings.recording:
         raise QueryDefinitionError(
-            "spark.clonos.archive.keep is set, and not all operators record what they do",
-            hint="Set spark.clonos.recovery=causal, and no other recovery= of an operator, or leave archive.keep out",
+            "spark.clonos.archive.keep is set, and spark.clonos.recording is false: nothing is recorded that could be "
+            "kept",
+            hint="Leave spark.clonos.recording out, or archive.keep",
         )
+    if not settings.archive_keep or recoveries.all_repeat:
+        return
+    others = [
+        each.binding for each in operators if each.binding.recovery not in (None, RecoveryKind.CAUSAL.value)
+    ]
+    faults = [f"operator {each.name!r} has recovery={each.recovery!r}" for each in others]
+    steps = [f"leave recovery= of {', '.join(repr(each.name) for each in others)} out"] if others else []
+    if not settings.recovery.repeats:
+        faults.insert(0, f"spark.clonos.recovery={settings.recovery.value}")
+        steps.insert(0, "set spark.clonos.recovery=causal")
+    instead = " and ".join(steps)
+    raise QueryDefinitionError(
+        "spark.clonos.archive.keep is set, and not all operators record what they do: " + "; ".join(faults),
+        hint=f"{instead[:1].upper()}{instead[1:]}, or leave archive.keep out",
+    )
 
 
 def _check_claim(kind: RecoveryKind, node: OperatorPlan, *, realtime: bool) -> None:

@@ -37,6 +37,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--depth", type=int, default=64, metavar="N", help="so many operators back (%(default)s)"
     )
     parser.add_argument(
+        "--calls",
+        type=int,
+        default=100,
+        metavar="N",
+        help="so many calls in all, the nearest ones (%(default)s)",
+    )
+    parser.add_argument(
         "--mask", default="", metavar="COLUMNS", help="with commas: their values are not shown, nor is state"
     )
     parser.add_argument("--draw", metavar="FILE.svg", help="a picture of it, too")
@@ -50,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
     row = RowId.parse(arguments.row, query.id)
     mask = Mask.parse(arguments.mask)
     mask.check(query)
-    said = explain(query, row, inputs=arguments.inputs, depth=arguments.depth)
+    said = explain(query, row, inputs=arguments.inputs, depth=arguments.depth, calls=arguments.calls)
     if mask:
         mask.hide(said)
     if arguments.json:
@@ -72,6 +79,12 @@ def lines(said: dict[str, Any]) -> Iterator[str]:
     """As text: what a row is made of is indented below it."""
     yield f"row {said['id']}  {columns(said.get('row'))}".rstrip()
     yield from _made(said)
+    if (left_out := said.get("not_explained")) is not None:
+        rows, calls = left_out["rows"], left_out["calls"]
+        yield (
+            f"not explained: {rows:,} more row{'' if rows == 1 else 's'}, behind the {calls:,} calls that are: "
+            f"--calls {2 * calls} shows more"
+        )
 
 
 def _made(said: dict[str, Any]) -> Iterator[str]:
@@ -82,6 +95,21 @@ def _made(said: dict[str, Any]) -> Iterator[str]:
     if "lacking" in said:
         yield f"  CANNOT BE HAD: {said['lacking']}"
         return
+    if "explained_above" in said:
+        yield f"  called   with row {said['explained_above']}, as above"
+    else:
+        yield from _what_it_did(said)
+    shown = [one for at, one in enumerate(said["inputs"]) if at < _SHOWN or "made_by" in one]
+    for one in shown:
+        yield from _input(one)
+    if (more := len(said["inputs"]) - len(shown)) > 0:
+        which = "that were kept" if said["inputs"][-1].get("kept") else "which the call was given with these"
+        yield f"  of       {more:,} more records, {which}"
+    if "kept_before" in said:
+        yield f"  kept     before epoch {said['kept_before']}, and not in the archive: more of what it is made of"
+
+
+def _what_it_did(said: dict[str, Any]) -> Iterator[str]:
     yield from _processes(said["processes"])
     at_once = sum(1 for each in said["inputs"] if not each.get("kept"))
     how = {"record": "for one record", "bundle": f"for {at_once} records at once"}
@@ -99,13 +127,6 @@ def _made(said: dict[str, Any]) -> Iterator[str]:
     for one in said["asked"]:
         took = f"  ({span(one['took_us'])})" if "took_us" in one else ""
         yield f"  {one['kind']:<8} {one['what']}{_given(one)}{took}"
-    for one in said["inputs"][:_SHOWN]:
-        yield from _input(one)
-    if (more := len(said["inputs"]) - _SHOWN) > 0:
-        which = "that were kept" if said["inputs"][-1].get("kept") else "which the call was given with these"
-        yield f"  of       {more:,} more records, {which}"
-    if "kept_before" in said:
-        yield f"  kept     before epoch {said['kept_before']}, and not in the archive: more of what it is made of"
 
 
 def _fired(said: dict[str, Any]) -> str:
@@ -135,6 +156,8 @@ def _input(one: dict[str, Any]) -> Iterator[str]:
     if "source" in one:
         yield f"  {of:<8} {columns(one['row'])}  from {one['source']}, position {one['position']}"
         return
-    yield f"  {of:<8} row {one['id']}  {columns(one['row'])}"
+    above = one.get("explained_above")
+    as_above = "" if above is None else f"  (as above{'' if above == one['id'] else f', with row {above}'})"
+    yield f"  {of:<8} row {one['id']}  {columns(one['row'])}{as_above}"
     if "made_by" in one:
         yield from (f"    {line}" for line in _made(one["made_by"]))

@@ -311,11 +311,77 @@ def test_1000_rows_of_a_run_that_was_struck_at_random(
     assert all(result["repeated"] for result in verified(place, capsys))
 
 
-def test_what_is_not_recorded_is_not_archived(place: Place) -> None:
+@pytest.mark.parametrize(
+    ("conf", "own", "says", "instead"),
+    [
+        (
+            {"recording": "false"},
+            {},
+            (
+                "spark.clonos.recording is false: nothing is recorded that could be kept. "
+                "Leave spark.clonos.recording out, or archive.keep"
+            ),
+            {"recording": None},
+        ),
+        (
+            {"recovery": "eager"},
+            {},
+            (
+                "not all operators record what they do: spark.clonos.recovery=eager. "
+                "Set spark.clonos.recovery=causal, or leave archive.keep out"
+            ),
+            {"recovery": "causal"},
+        ),
+        (
+            {},
+            {"recovery": "eager"},
+            (
+                "not all operators record what they do: operator 'total' has recovery='eager'. "
+                "Leave recovery= of 'total' out, or leave archive.keep out"
+            ),
+            {},
+        ),
+        (
+            {"recovery": "eager"},
+            {"recovery": "event_log"},
+            (
+                "what they do: spark.clonos.recovery=eager; operator 'total' has recovery='event_log'. "
+                "Set spark.clonos.recovery=causal and leave recovery= of 'total' out, or leave archive.keep out"
+            ),
+            {"recovery": "causal"},
+        ),
+    ],
+)
+def test_what_is_not_recorded_is_not_archived(
+    place: Place,
+    capsys: pytest.CaptureFixture[str],
+    conf: dict[str, str],
+    own: dict[str, Any],
+    says: str,
+    instead: dict[str, str | None],
+) -> None:
+    """The refusal names what is at fault, and nothing else; as it advises, there is an archive."""
     place.spark.conf.set("spark.clonos.archive.keep", "1 day")
-    place.spark.conf.set("spark.clonos.recovery", "eager")
-    with pytest.raises(QueryDefinitionError, match="not all operators record what they do"):
-        start(place, "realtime")
+    for name, value in conf.items():
+        place.spark.conf.set(f"spark.clonos.{name}", value)
+
+    def begin(**how: Any) -> None:
+        rows = place.causal(SEEN).groupBy("k")
+        place.start(rows.process(total, SUMMED, name="total", **how), "realtime")
+
+    with pytest.raises(QueryDefinitionError) as refused:
+        begin(**own)
+    assert str(refused.value).endswith(says)
+    for name, new in instead.items():
+        if new is None:
+            place.spark.conf.unset(f"spark.clonos.{name}")
+        else:
+            place.spark.conf.set(f"spark.clonos.{name}", new)
+    place.write([{"k": "a", "drawn": 0.5}])
+    begin()
+    place.await_rows(1)
+    end_epoch(place)
+    assert [each["repeated"] for each in verified(place, capsys)] != []
 
 
 def test_a_checkpoint_without_one_says_so(place: Place, capsys: pytest.CaptureFixture[str]) -> None:

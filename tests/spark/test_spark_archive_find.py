@@ -23,7 +23,10 @@ RAISES = "TEST_FIND_RAISES"
 OUT = "k string, n long, card string, at timestamp, wall timestamp_ntz, `all` map<timestamp,string>, "
 OUT += "share double, inside struct<card: string>"
 LATE = "k string, n string, at timestamp"
-FIRST, SECOND = "2026-10-25T00:30:00", "2026-10-25T01:30:00"  # the same on the clocks of Berlin, in UTC here
+FIRST, SECOND = (
+    "2026-10-25T00:30:00.000000",
+    "2026-10-25T01:30:00.000000",
+)  # the same on the clocks of Berlin, in UTC here
 BOTH = {f"{FIRST}Z": "first", f"{SECOND}Z": "second"}
 
 
@@ -110,6 +113,7 @@ def test_rows_are_found_by_what_is_shown_of_them(place: Place, capsys: pytest.Ca
         assert one["id"] in asked.ids(*conditions)
     odd = [each for each in every if "output" not in each]
     assert asked.ids(f"at={SECOND}Z") == asked.ids("at=2026-10-25T02:30:00+01:00")
+    assert asked.ids("at=2026-10-25T01:30:00Z") == asked.ids(f"at={SECOND}Z"), "with or without microseconds"
     assert {each["row"]["at"] for each in odd} == {f"{SECOND}Z"}
     assert asked.ids(f"`all`={json.dumps(BOTH)}", "wall=2026-10-25T02:30:00") == [each["id"] for each in odd]
     assert asked.ids("n=1") == [each["id"] for each in every if str(each["row"]["n"]) == "1"], "of each type"
@@ -144,20 +148,20 @@ def _explained(asked: Asked, visible: dict[str, Any], one: dict[str, Any]) -> No
     """What readers got, wherever they read it; and keys and state so that the two hours are told apart."""
     said = json.loads(asked("explain", one["id"], "--json"))
     assert said["row"] == one["row"] and said["row"]["all"] == BOTH
-    assert said["row"]["wall"] == "2026-10-25T02:30:00"
+    assert said["row"]["wall"] == "2026-10-25T02:30:00.000000"
     assert said["keys"] == [["a", f"{SECOND}Z"]] == [each["key"] for each in said["state"]]
-    assert said["state"][0]["after"] == {"last": "2026-10-25T02:30:00+01:00"}
+    assert said["state"][0]["after"] == {"last": "2026-10-25T02:30:00.000000+01:00"}
     (given,) = said["inputs"]
     assert given["row"]["at"] == f"{SECOND}Z"
     (sent,) = [row for row in visible.values() if row["n"] == one["row"]["n"]]
-    assert (sent["at"], sent["wall"]) == (f"{SECOND}.000000Z", "2026-10-25T02:30:00.000000"), (
-        "as a sink has it"
-    )
+    assert (sent["at"], sent["wall"]) == (one["row"]["at"], one["row"]["wall"]), "as a sink has it"
     assert f"at={SECOND}Z" in asked("explain", one["id"])
     state = ["--operator", "see", "--at", str(one["epoch"]), "--json", "--key"]
     for hour in (FIRST, SECOND):
         line = json.loads(asked("state", *state, f'["a", "{hour}Z"]'))
         assert line["key"] == ["a", f"{hour}Z"]
+        without = hour.removesuffix(".000000")
+        assert json.loads(asked("state", *state, f'["a", "{without}Z"]')) == line
     against = ["--operator", "see", "--against", "test_spark_archive_find:nothing", "--json"]
     compared = json.loads(asked("replay", *against, code=1))
     (example, *_) = compared["examples"]

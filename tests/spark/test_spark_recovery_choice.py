@@ -125,6 +125,21 @@ def test_what_needs_a_recording_is_refused_and_works_as_the_hint_says(
     place.await_rows(1)
 
 
+def test_a_standby_that_is_set_for_all_operators_is_refused_by_the_name_of_the_setting(
+    coordinated: Place,
+) -> None:
+    place = coordinated
+    place.spark.conf.set("spark.clonos.standby", "hot")
+    with pytest.raises(
+        QueryDefinitionError, match=r"'total' has a standby.*Leave spark\.clonos\.standby out"
+    ):
+        place.start(totals(place), "realtime")
+    place.spark.conf.unset("spark.clonos.standby")
+    place.write([{"k": "a", "n": 1}])
+    place.start(totals(place), "realtime")
+    place.await_rows(1)
+
+
 def test_there_is_no_gap_to_go_on_behind(coordinated: Place) -> None:
     place = coordinated
     place.spark.conf.set("spark.clonos.onGap", "at_least_once")
@@ -358,7 +373,7 @@ def test_an_effect_is_refused_when_it_is_asked_for(coordinated: Place) -> None:
     place = coordinated
     place.write([{"k": "a", "n": 1}])
     query = place.start(place.causal(SCHEMA).groupBy("k").process(act, OUT, name="act"), "realtime")
-    with pytest.raises(QueryDefinitionError, match=r"acts on the outside at once.*Write to a sink, or set"):
+    with pytest.raises(QueryDefinitionError, match=r"acts on the outside at once.*or have it recorded"):
         query.awaitTermination(120)
     place.stop()
     assert place.rows() == []

@@ -223,21 +223,24 @@ def test_an_instant_is_shown_alike_wherever_it_is_read_and_what_is_none_without_
     ((given,),) = decoder.rows(decoder.columns(RowEncoder(kind, ZONE).batch([(value,)])))
     shown = with_instants(given, kind.field(0).type, zone_of(ZONE))
     assert as_json(shown) == {
-        "at": "2026-10-25T01:30:00Z",
-        "wall": "2026-10-25T02:30:00",
-        "all": {"2026-10-25T00:30:00Z": ["2026-10-25T01:30:00Z", None]},
+        "at": "2026-10-25T01:30:00.000000Z",
+        "wall": "2026-10-25T02:30:00.000000",
+        "all": {"2026-10-25T00:30:00.000000Z": ["2026-10-25T01:30:00.000000Z", None]},
     }
     assert as_text(shown) == (
-        "Row(at=2026-10-25T01:30:00Z, wall=datetime.datetime(2026, 10, 25, 2, 30), "
-        "all={2026-10-25T00:30:00Z: [2026-10-25T01:30:00Z, None]})"
+        "Row(at=2026-10-25T01:30:00.000000Z, wall=datetime.datetime(2026, 10, 25, 2, 30), "
+        "all={2026-10-25T00:30:00.000000Z: [2026-10-25T01:30:00.000000Z, None]})"
     )
 
 
 def test_values_without_a_type_stay_apart_in_json() -> None:
     zone = zone_of(ZONE)
-    assert as_json([FIRST, SECOND], zone) == ["2026-10-25T02:30:00", "2026-10-25T02:30:00+01:00"]
+    assert as_json([FIRST, SECOND], zone) == [
+        "2026-10-25T02:30:00.000000",
+        "2026-10-25T02:30:00.000000+01:00",
+    ]
     assert as_json({FIRST: 1, dt.date(2026, 1, 2): 2, b"a": 3, 1: 4}) == {
-        "2026-10-25T02:30:00": 1,
+        "2026-10-25T02:30:00.000000": 1,
         "2026-01-02": 2,
         "61": 3,
         "1": 4,

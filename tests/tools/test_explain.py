@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from clonos.archive import explain
+from clonos.archive import call_graph
 from clonos.archive.drawing import draw
-from clonos.archive.explain import RowId
+from clonos.archive.explain import RowId, _said
 from clonos.archive.masking import WITHOUT_TEXT, Mask
 from clonos.archive.shown_value import as_json
 from clonos.errors import ClonosError, ConfigurationError, StateError, UserFunctionError
@@ -140,11 +140,12 @@ def test_an_error_where_kept_records_are_looked_for_is_masked_if_it_may_have_val
         def of_rows(self, origin: Any, rows: Any) -> Any:
             raise error
 
-    monkeypatch.setattr(explain, "ArchivedDerivations", Raises)
+    monkeypatch.setattr(call_graph, "ArchivedDerivations", Raises)
     query: Any = None
-    why = explain._derivation(query, RowId.parse("3-1-17", QUERY))
+    row = RowId.parse("3-1-17", QUERY)
+    why = call_graph._derivations(query, row.origin, [row.record])[row.record]
     assert isinstance(why, Lacking) and error.message in why.why
-    said = {**copy.deepcopy(SAID), **explain._said(why)}
+    said = {**copy.deepcopy(SAID), **_said(call_graph._said_of(row.record, why))}
     Mask({"card"}).hide(said)
     assert said["lacking"] == shown and f"  CANNOT BE HAD: {shown}" in lines(said) and _lacks(said)
     assert "4711" not in draw(said)
@@ -179,6 +180,74 @@ def test_the_picture_has_every_box_and_is_well_formed() -> None:
                 or y + height < other_y
                 or other_y + other_height < y
             ), "boxes do not overlap"
+
+
+def test_a_call_that_comes_again_is_shown_once() -> None:
+    said = copy.deepcopy(SAID)
+    again = {"row": {"card": "4711", "n": 1}, "id": "2-0-5", "explained_above": "2-0-5"}
+    other = {"row": {"card": "4711", "n": 6}, "id": "2-0-6", "explained_above": "2-0-5"}
+    kept = {"row": {"card": "4711", "n": 0}, "source": "payments-0", "position": 12, "kept": True}
+    of_others = {
+        "id": "2-0-7",
+        "operator": "review",
+        "instance": 0,
+        "epoch": 2,
+        "row": {"card": "4711", "n": 7},
+    }
+    of_others |= {"explained_above": "2-0-5", "inputs": [kept]}
+    third = {"row": {"card": "4711", "n": 7}, "id": "2-0-7", "made_by": of_others}
+    said["inputs"] += [again, other, third]
+    said["not_explained"] = {"rows": 1234, "calls": 100}
+    assert [*lines(said)] == [
+        *lines(SAID),
+        "  of       row 2-0-5  card='4711', n=1  (as above)",
+        "  of       row 2-0-6  card='4711', n=6  (as above, with row 2-0-5)",
+        "  of       row 2-0-7  card='4711', n=7",
+        "      made by review[0], epoch 2",
+        "      called   with row 2-0-5, as above",
+        "      kept     card='4711', n=0  from payments-0, position 12",
+        "not explained: 1,234 more rows, behind the 100 calls that are: --calls 200 shows more",
+    ]
+    boxes, arrows = _drawn(draw(said))
+    assert draw(said).count(">review[0]<") == 1 and "position 12" in boxes
+    assert "and 2 more rows" in boxes and "1234 rows behind it are not explained" in boxes
+    assert arrows == 5, "each of four boxes has one, and so has the row"
+    Mask({"card"}).hide(said)
+    text = "\n".join(lines(said)) + draw(said)
+    assert "4711" not in text and "(as above, with row 2-0-5)" in text
+
+
+def test_boxes_of_a_call_whose_rows_go_different_ways_are_left_of_all_that_is_made_of_it() -> None:
+    """In the picture: one of its rows goes to the row that is explained, another one there by another operator."""
+    call = {"processes": [], "version": "1", "made_by_a": "record", "keys": [], "state": [], "asked": []}
+    first = {
+        "id": "2-0-1",
+        "operator": "first",
+        "instance": 0,
+        "epoch": 1,
+        "row": {"n": 1},
+        "inputs": [],
+        **call,
+    }
+    between = {"id": "3-0-1", "operator": "between", "instance": 0, "epoch": 1, "row": {"n": 3}, **call}
+    between["inputs"] = [{"row": {"n": 2}, "id": "2-0-2", "explained_above": "2-0-1"}]
+    said = {"id": "4-0-1", "operator": "last", "instance": 0, "epoch": 1, "row": {"n": 4}, **call}
+    said["inputs"] = [
+        {"row": {"n": 1}, "id": "2-0-1", "made_by": first},
+        {"row": {"n": 3}, "id": "3-0-1", "made_by": between},
+    ]
+    boxes, arrows = _drawn(draw(said))
+    assert boxes["first[0]"] < boxes["between[0]"] < boxes["last[0]"] and arrows == 4
+
+
+def _drawn(picture: str) -> tuple[dict[str, float], int]:
+    """Texts, with how far to the right they are; and how many arrows there are."""
+    root, svg = ET.fromstring(picture), "{http://www.w3.org/2000/svg}"
+    found: dict[str, float] = {}
+    for each in root.iter(f"{svg}text"):
+        text = each.text or ""
+        found[text] = float(each.get("x", ""))
+    return found, sum(each.get("marker-end") is not None for each in root.iter(f"{svg}path"))
 
 
 @pytest.mark.parametrize("text", ["3-1-17", f"{QUERY}/3-1-17", f"{QUERY}/4-0/3-1-17", "4-0/3-1-17"])

@@ -231,7 +231,8 @@ class UnrecordedStep(StepRecorder):
         raise QueryDefinitionError(
             f"ctx.effect({key!r}) acts on the outside at once, and what it depends on is not recorded: after a failure "
             "it may be contradicted",
-            hint="Write to a sink, or set spark.clonos.recovery=causal",
+            hint="Write to a sink, or have it recorded: by spark.clonos.recovery=causal, without recovery= of the "
+            "operator, and without spark.clonos.recording=false",
         )
 
     def skip(self, ran: int) -> None:
