@@ -8,7 +8,6 @@ then epochs.
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
+from clonos import ending
 from clonos.archive.erasing import NotToBeSeen, desk_at, looked_into
 from clonos.archive.given_key import Key
 from clonos.archive.reading import ArchivedInstance, ArchivedQuery, desk_for
@@ -31,6 +31,7 @@ from clonos.spark.leadership import DriverLeadership
 from clonos.storage.keyed_state import KeyedState
 from clonos.storage.segment_files import SegmentFiles
 from clonos.storage.snapshots import SnapshotStore
+from clonos.storage.working_folders import working_folder
 from clonos_standby.replica import snapshot_metadata as metadata
 
 
@@ -42,7 +43,8 @@ class Lead:
     fence: Fence
 
     def check(self) -> None:
-        """Raises Fenced where a driver has begun to lead it."""
+        """Before anything is changed. Raises Fenced where a driver has begun to lead it."""
+        ending.check()
         self.leadership.check()
 
 
@@ -91,7 +93,7 @@ class ErasureSteps:
 
     def carry_out(self) -> None:
         """All that is left of it. Raises Fenced where a driver has begun to lead the query."""
-        with tempfile.TemporaryDirectory(prefix="clonos-erasure-") as folder:
+        with working_folder("erasure") as folder:
             changed = [
                 (each, self._states(each, Path(folder)))
                 for each in self._plan.instances
@@ -176,7 +178,7 @@ def _store_without_log(instance: ArchivedInstance, name: SnapshotName, states: S
     if found is None:
         return
     meta = metadata.encode(metadata.decode(found.meta, lambda _: tuple).without_log())
-    with tempfile.TemporaryDirectory(prefix="clonos-erasure-") as folder:
+    with working_folder("erasure") as folder:
         path = str(Path(folder, "state"))
         states.restore(found, path)
         with closing(KeyedState(path)) as state:

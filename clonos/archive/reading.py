@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import shutil
 import sys
-import tempfile
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -50,6 +49,7 @@ from clonos.storage.cleaned_notes import HINT as CLEANED_HINT
 from clonos.storage.manifest import Manifest
 from clonos.storage.segment_files import SegmentFiles
 from clonos.storage.snapshots import SnapshotStore
+from clonos.storage.working_folders import working_folder
 from clonos_standby.cluster.spec import NodeSpec
 from clonos_standby.replica import snapshot_metadata as metadata
 
@@ -621,7 +621,7 @@ def desk_for(
 ) -> Iterator[Desk]:
     """A place to repeat what the instance did, as long as that takes. `as_stored`: it is found out what files of
     the state have that it begins with (`Desk.has_remains`)."""
-    with tempfile.TemporaryDirectory(prefix="clonos-desk-") as folder:
+    with working_folder("desk") as folder:
         desk = Desk(instance.origin, Path(folder, "desk"), tracer=watcher, as_stored=as_stored)
         try:
             yield desk

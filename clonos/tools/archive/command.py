@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from clonos.archive.repeating import repeated_from_states, repeated_to
 from clonos.protocol.archive.episode import Episode, Lacking
 from clonos.protocol.archive.missing import Absence, MissingEpochs
 from clonos.protocol.ids import Epoch, epoch_after
+from clonos.storage.working_folders import working_folder
 from clonos.tools.archive import find as find_command, forget as forget_command
 from clonos.tools.archive.listing import print_list
 
@@ -113,7 +113,7 @@ def _verified(
         with desk_for(instance) as desk:
             for result in _from_states(instance, repeated_to(instance, epoch, desk), epoch):
                 yield {**head, **result}
-    with tempfile.TemporaryDirectory(prefix="clonos-desk-") as folder:
+    with working_folder("desk") as folder:
         for why in instance.damaged_states(Path(folder)):
             yield {**head, "repeated": False, "why": why}
 

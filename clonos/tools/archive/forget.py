@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import Any
+from typing import Any, Final
 
 from clonos.archive.erasing import Erasure, KeyEraser
 from clonos.archive.erasing_steps import ErasureSteps, Lead, has_run_since, leading
 from clonos.archive.given_key import HELP as KEY
 from clonos.archive.reading import ArchivedQuery
+from clonos.ending import says_when_cut_short
 from clonos.errors import StateError
 from clonos.protocol.archive.erasure import ErasurePlan
 from clonos.protocol.ids import Epoch
+
+_CUT_SHORT: Final = (
+    "clonos: the erasure was cut short. The same command again, with --yes, goes on with it; what is to be erased "
+    "counts as erased until then"
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,7 +65,8 @@ def _erase(query: ArchivedQuery, arguments: argparse.Namespace, lead: Lead) -> N
     """Whatever was begun before, first. All that decides anything is read while no driver leads the query."""
     begun = query.erasure
     if begun is not None:
-        _go_on(query, begun, arguments, lead)
+        with says_when_cut_short(_CUT_SHORT):
+            _go_on(query, begun, arguments, lead)
         query = _anew(query)
         if begun.operator and not has_run_since(query, begun):
             _print(begun.epochs, begun.states, {}, is_done=True, in_json=arguments.json)
@@ -69,8 +76,9 @@ def _erase(query: ArchivedQuery, arguments: argparse.Namespace, lead: Lead) -> N
     if not found.is_nothing:
         plan = eraser.plan(found, lead.fence)
         lead.check()
-        query.archive.write_erasure(plan)
-        ErasureSteps(query, plan, eraser.key, lead).carry_out()
+        with says_when_cut_short(_CUT_SHORT):
+            query.archive.write_erasure(plan)
+            ErasureSteps(query, plan, eraser.key, lead).carry_out()
     epochs = found.epochs if begun is None else found.epochs | begun.epochs
     _print(epochs, found.states, found.unknown, is_done=True, in_json=arguments.json)
 
