@@ -117,6 +117,29 @@ def ended(
     return process.returncode, out, errors
 
 
+def upto_its_prompt(process: subprocess.Popen[str]) -> str:
+    """What pdb says before it asks for more, or the command ends."""
+    assert process.stdout is not None
+    said = ""
+    while not said.endswith("(Pdb) ") and (one := process.stdout.read(1)):
+        said += one
+    return said
+
+
+def leaves_interrupts_to_pdb(at: str, row: str) -> None:
+    """Which goes on, and so does the command."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "clonos.cli", "replay", at, "--row", row, "--pdb"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        upto_its_prompt(process)
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate("c\n")
+        assert process.returncode == 0 and "--KeyboardInterrupt--" in said
+
+
 def test_every_command_ends_and_changes_nothing(
     archived: Place, temporary: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -142,6 +165,7 @@ def test_every_command_ends_and_changes_nothing(
         assert files(archived.checkpoint) == before, command
     assert ended(mark, "archive", "verify", at, number=signal.SIGTERM)[0] == 143
     assert list(temporary.iterdir()) == []
+    leaves_interrupts_to_pdb(at, row)
     # What a function raises by itself stays an error of the function.
     against = (*against[:-1], f"{__file__}:raises")
     assert cli.main([*against, "--examples", "1"]) == 1
