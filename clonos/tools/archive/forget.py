@@ -8,12 +8,13 @@ from typing import Any, Final
 
 from clonos.archive.erasing import Erasure, KeyEraser
 from clonos.archive.erasing_steps import ErasureSteps, Lead, has_run_since, leading
-from clonos.archive.given_key import HELP as KEY
+from clonos.archive.given_key import HELP as KEY, Key
 from clonos.archive.reading import ArchivedQuery
 from clonos.ending import says_when_cut_short
 from clonos.errors import StateError
 from clonos.protocol.archive.erasure import ErasurePlan
 from clonos.protocol.ids import Epoch
+from clonos.storage.archive_keys import KEY_HINT
 
 _CUT_SHORT: Final = (
     "clonos: the erasure was cut short. The same command again, with --yes, goes on with it; what is to be erased "
@@ -78,21 +79,27 @@ def _erase(query: ArchivedQuery, arguments: argparse.Namespace, lead: Lead) -> N
         lead.check()
         with says_when_cut_short(_CUT_SHORT):
             query.archive.write_erasure(plan)
-            ErasureSteps(query, plan, eraser.key, lead).carry_out()
+            _carry_out(query, plan, eraser.key, arguments, lead)
     epochs = found.epochs if begun is None else found.epochs | begun.epochs
     _print(epochs, found.states, found.unknown, is_done=True, in_json=arguments.json)
 
 
 def _go_on(query: ArchivedQuery, plan: ErasurePlan, arguments: argparse.Namespace, lead: Lead) -> None:
     if not plan.operator:
-        ErasureSteps(query, plan, (), lead).carry_out()
+        _carry_out(query, plan, (), arguments, lead)
         return
     if arguments.operator != plan.operator or not (eraser := _eraser(query, arguments)).is_of(plan):
         raise StateError(
             "the erasure of another key was cut short, and comes first",
             hint=f"Run that command again: --operator {plan.operator}, its --key, and --yes",
         )
-    ErasureSteps(query, plan, eraser.key, lead).carry_out()
+    _carry_out(query, plan, eraser.key, arguments, lead)
+
+
+def _carry_out(
+    query: ArchivedQuery, plan: ErasurePlan, key: Key, arguments: argparse.Namespace, lead: Lead
+) -> None:
+    ErasureSteps(query, plan, key, lead, passes_over=arguments.erase_unknown).carry_out()
 
 
 def _looked(eraser: KeyEraser, arguments: argparse.Namespace) -> Erasure:
@@ -101,10 +108,13 @@ def _looked(eraser: KeyEraser, arguments: argparse.Namespace) -> Erasure:
     if found.unknown and not arguments.erase_unknown:
         _print(found.epochs, found.states, found.unknown, is_done=False, in_json=arguments.json)
         one, why = next(iter(found.unknown.items()))
+        hint = (
+            "Mend that, as by running this where the modules of the query are, or give --erase-unknown, which erases "
+            "it, too"
+        )
         raise StateError(
             f"whether the key is in {one} cannot be found out ({why})",
-            hint="Mend that, as by running this where the modules of the query are, or give --erase-unknown, which "
-            "erases it, too",
+            hint=KEY_HINT if eraser.keys_not_given else hint,
         )
     return found
 
