@@ -3,7 +3,7 @@
 A subcommand is a module with `add_arguments(parser)` and `run(arguments) -> int`. It is imported only when it
 is the one asked for, so `clonos --help` starts nothing, and it is listed only when its module is there.
 Exit codes: 0 done, 1 an error this library explains, 2 wrong usage, 3 no running query where one is needed, 130
-interrupted.
+interrupted, 129 or 143 ended by SIGHUP or SIGTERM (`clonos.ending`).
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ import importlib.util
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from types import ModuleType
 
 from clonos._version import __version__
+from clonos.ending import Ended, ended_by_signals
 from clonos.errors import ClonosError, NotRunning
 from clonos.extras import EXTRAS, missing
 
@@ -78,6 +80,8 @@ COMMANDS = (
 
 _REPEATING = frozenset({"archive", "explain", "lineage", "export", "replay", "state"})
 """Run users' functions again as replicas did."""
+_RUN_FUNCTIONS = _REPEATING | {"classify", "log"}
+"""Run users' functions."""
 
 
 def _fix_hash_seed() -> None:
@@ -124,10 +128,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else list(arguments)
     if arguments is None and given and given[0] in _REPEATING:
         _fix_hash_seed()
+    runs_functions = bool(given) and given[0] in _RUN_FUNCTIONS
     try:
-        parsed = build_parser(given).parse_args(given)
-        code: int = parsed.run(parsed)
-        sys.stdout.flush()
+        with ended_by_signals() if runs_functions else nullcontext():
+            parsed = build_parser(given).parse_args(given)
+            code: int = parsed.run(parsed)
+            sys.stdout.flush()
+    except Ended as ended:
+        for line in ended.said:
+            print(line, file=sys.stderr)
+        return ended.code
     except ClonosError as error:
         print(f"clonos: {type(error).__name__}: {error}", file=sys.stderr)
         return 3 if isinstance(error, NotRunning) else 1

@@ -3,6 +3,7 @@ they do to their modules, or print, stays there."""
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import time
@@ -12,6 +13,7 @@ from typing import Final
 
 from clonos.environment import repeating_environment
 from clonos.storage.archive_keys import VARIABLE
+from clonos.storage.working_folders import remove_left
 
 _LOOK_SECONDS: Final = 0.3
 
@@ -39,6 +41,7 @@ def ask(
     """What `clonos` with these arguments says, with the modules that this process can import. Raises NotAnswered after
     `patience` seconds, or when it is not wanted any more. `key_file` has keys of the archive; unless said, the file
     that this process is told of."""
+    is_given_up = False
     deadline = None if patience is None else time.monotonic() + patience
     with subprocess.Popen(
         [sys.executable, "-m", "clonos.cli", *arguments],
@@ -54,7 +57,12 @@ def ask(
                 break
             except subprocess.TimeoutExpired:
                 if not is_wanted() or (deadline is not None and time.monotonic() > deadline):
+                    is_given_up = True
                     process.kill()
-                    raise NotAnswered from None
+                    break
+    if process.returncode == -signal.SIGKILL:
+        remove_left()  # what it had in the clear
+    if is_given_up:
+        raise NotAnswered
     said = errors.strip().splitlines()
     return Answer(process.returncode, text, said[-1].removeprefix("clonos: ") if said else "")

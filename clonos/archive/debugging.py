@@ -10,6 +10,7 @@ from typing import Any
 
 from clonos.archive.tracing import Again, Row, TracedCall
 from clonos.archive.user_frames import told_of_frames
+from clonos.ending import interrupts_left_to_the_function
 from clonos.operators.function_code import called_code
 
 Debugger = Callable[[Any, Callable[[], list[Row]]], list[Row]]
@@ -53,7 +54,7 @@ def under_pdb(operator: Any, run: Callable[[], list[Row]]) -> list[Row]:
         return True
 
     try:
-        with told_of_frames(called_code(operator), stops):
+        with interrupts_left_to_the_function(), told_of_frames(called_code(operator), stops):
             return run()
     except _Quit:
         raise StoppedThere from None

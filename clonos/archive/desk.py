@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from clonos import ending
 from clonos.archive.record_keys import RecordKeys, bundles_of
 from clonos.archive.shown_row import ShownRow
 from clonos.archive.tracing import TracedOperator, Watcher, traced_services
@@ -86,7 +87,10 @@ class Desk:
         """At an archived state, or at the beginning of the query; the log offset there. With `intercept`, what
         functions ask of Python's own clocks and generators was recorded."""
         self._intercept = intercept
-        self._build(node, state, states)
+        try:
+            self._build(node, state, states)
+        finally:
+            ending.check()
         if state is not None and self._tracer is not None and self._tracer.input_sets is not None:
             self._tracer.input_sets.begin_at_state(self._timers())
         return self._instance.log_offset
@@ -95,7 +99,10 @@ class Desk:
         """What the instance did in an epoch, which begins where it stands; why not, where input is missing. Raises
         DivergenceError, and what the function raises. What the function prints goes to the standard error."""
         with nullcontext() if self._tracer and self._tracer.speaks else redirect_stdout(sys.stderr):
-            return self._repeat(node, episode)
+            try:
+                return self._repeat(node, episode)
+            finally:
+                ending.check()
 
     def _repeat(self, node: NodeSpec, episode: Episode) -> Lacking | None:
         if self._node is not node or self._intercept != episode.intercept:

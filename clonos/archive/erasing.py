@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from collections import defaultdict
 from collections.abc import Iterator, Sequence, Set as AbstractSet
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -21,7 +22,7 @@ from clonos.archive.gaps import ArchiveGaps, is_erased
 from clonos.archive.given_key import Key, key_given
 from clonos.archive.reading import ArchivedInstance, ArchivedQuery, desk_for
 from clonos.archive.record_keys import RecordKeys
-from clonos.archive.repeating import repeated_throughout
+from clonos.archive.repeating import repeated_throughout, repeated_to
 from clonos.archive.tracing import TracedCall, Watcher
 from clonos.errors import (
     ClonosError,
@@ -34,6 +35,7 @@ from clonos.errors import (
 from clonos.protocol.archive.episode import Episode, Lacking
 from clonos.protocol.archive.erasure import (
     ErasurePlan,
+    InstanceErasure,
     StatesFound,
     may_have_key,
     planned,
@@ -116,11 +118,17 @@ class KeyEraser:
         if not any(each.state_names for each in self._all):
             query.check_archive(self._all)
         self._record_keys: dict[str, RecordKeys] = {}  # by program
+        self._repeats: dict[Origin, set[Epoch]] = defaultdict(set)  # what could be repeated
 
     @cached_property
     def key(self) -> Key:
         """Raises ConfigurationError where the operator has no such key."""
         return key_given(self._query, self._operator, self._wanted)
+
+    @property
+    def keys_not_given(self) -> list[str]:
+        """With which something is encrypted that was to be looked into."""
+        return self._query.archive.keys_not_given
 
     # ---------------------------------------------------------------- what has to go
 
@@ -142,14 +150,27 @@ class KeyEraser:
             waits |= waited
         for instance in self._all:
             if instance not in self._owners and marked:
-                waits |= _waits(instance)
+                waits |= self._waits(instance)
         found.epochs = with_those_that_were_waited_for(marked, waits)
         known = frozenset[Epoch].intersection(*(frozenset(each.epochs) for each in self._owners))
         for instance in self._all:
             for epochs, why in instance.files.unreadable(found.epochs).items():
                 found.unknown[f"epochs {epochs[0]} to {epochs[-1]} of {instance}"] = why
             self._look_beyond(instance, beyond[instance.origin], known, found)
+            self._look_behind(instance, found)
+        for each in self.keys_not_given:
+            found.unknown[f"what is encrypted with the key {each}"] = "that key is not given here"
         return found
+
+    def _look_behind(self, instance: ArchivedInstance, found: Erasure) -> None:
+        """At what an instance has behind epochs that go: it is repeated from a state that has to be stored first, which
+        takes repeating the epoch before it."""
+        for end in self._planned(instance, found).ends:
+            if end not in self._repeats[instance.origin] and instance not in self._owners:
+                with desk_for(instance) as desk:
+                    for each, _ in repeated_to(instance, end, desk):
+                        if isinstance(each, Lacking) and each.is_curable:
+                            found.unknown[_behind(instance, end)] = each.why
 
     def _look_beyond(
         self, instance: ArchivedInstance, beyond: Beyond, known: frozenset[Epoch], found: Erasure
@@ -191,6 +212,7 @@ class KeyEraser:
                 why = each.why
                 continue
             known.add(each.epoch)
+            self._repeats[instance.origin].add(each.epoch)
             if desk.keeps_records_waiting:
                 waits.add(each.epoch)
             if was_called:
@@ -215,6 +237,16 @@ class KeyEraser:
                 is_damaged = cut_off is None or lacking is episode
                 found.unknown[f"epoch {epoch} of {instance}"] = lacking.why if is_damaged else _FROM_STATE
         return marked, waits
+
+    def _waits(self, instance: ArchivedInstance) -> set[Epoch]:
+        """At which epochs' ends records waited for the next one, as far as that can be known."""
+        waits: set[Epoch] = set()
+        for each, desk in _repeated(instance):
+            if isinstance(each, Episode):
+                self._repeats[instance.origin].add(each.epoch)
+                if desk.keeps_records_waiting:
+                    waits.add(each.epoch)
+        return waits
 
     def _may_have_record(self, instance: ArchivedInstance, epoch: Epoch, found: Erasure) -> bool:
         """Whether a record of the key came in an epoch, whatever became of it."""
@@ -284,22 +316,27 @@ class KeyEraser:
         """What is to be done, by a driver of this fence."""
         salt = secrets.token_bytes(16)
         return ErasurePlan(
-            tuple(
-                planned(
-                    instance.origin,
-                    instance.epochs,
-                    self._states_found(instance, found),
-                    found.epochs,
-                    _upto(instance) if instance.origin in found.instances else None,
-                )
-                for instance in self._all
-            ),
+            tuple(self._repeatable(self._planned(instance, found)) for instance in self._all),
             self._operator,
             salt,
             self._digest(salt),
             fence,
             found.states,
         )
+
+    def _planned(self, instance: ArchivedInstance, found: Erasure) -> InstanceErasure:
+        return planned(
+            instance.origin,
+            instance.epochs,
+            self._states_found(instance, found),
+            found.epochs,
+            _upto(instance) if instance.origin in found.instances else None,
+        )
+
+    def _repeatable(self, one: InstanceErasure) -> InstanceErasure:
+        """Without the states that could not be stored before either, so that nothing is lost without them."""
+        repeats = self._repeats[one.origin]
+        return replace(one, ends=tuple(end for end in one.ends if end in repeats))
 
     def _states_found(self, instance: ArchivedInstance, found: Erasure) -> StatesFound:
         return StatesFound(
@@ -317,21 +354,16 @@ class KeyEraser:
         return hashlib.scrypt(pack(self.key), salt=salt, n=1 << 14, r=8, p=1, dklen=32)
 
 
-def _waits(instance: ArchivedInstance) -> set[Epoch]:
-    """At which epochs' ends records waited for the next one, as far as that can be known."""
-    return {
-        each.epoch
-        for each, desk in _repeated(instance)
-        if isinstance(each, Episode) and desk.keeps_records_waiting
-    }
-
-
 def _repeated(
     instance: ArchivedInstance, watcher: Watcher | None = None
 ) -> Iterator[tuple[Episode | Lacking, Desk]]:
     if not instance.epochs:
         return iter(())
     return repeated_throughout(instance, max(instance.epochs), watcher)
+
+
+def _behind(instance: ArchivedInstance, end: Epoch) -> str:
+    return f"the state of {instance} at the end of epoch {end}, from which what follows is repeated"
 
 
 def _upto(instance: ArchivedInstance) -> Epoch:

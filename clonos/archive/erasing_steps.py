@@ -1,14 +1,14 @@
 """A key is erased from an archive, step by step, while no driver leads the query.
 
 What is to be done is written down before the first step (`protocol.archive.erasure.ErasurePlan`), so that a command
-that was killed anywhere is gone on with: each step finds out whether it is done. First there are states without the
-key where what is kept goes on, of all instances, which takes what is archived as it was; then states with the key go;
-then epochs.
+that was killed anywhere is gone on with: each step finds out whether it is done. First states without the key are
+stored, of all instances: where what is kept goes on, and in place of those that have the key. That takes what is
+archived as it was. Then states with the key go; then epochs. What could be seen when that was decided, and cannot be
+any more, as where other modules or keys of the archive are at hand, ends it before anything goes.
 """
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
+from clonos import ending
 from clonos.archive.erasing import NotToBeSeen, desk_at, looked_into
 from clonos.archive.given_key import Key
 from clonos.archive.reading import ArchivedInstance, ArchivedQuery, desk_for
-from clonos.errors import LogCorrupt
+from clonos.errors import LogCorrupt, StateError
 from clonos.protocol.archive.archive_segment import ArchiveSegment
 from clonos.protocol.archive.episode import Lacking
 from clonos.protocol.archive.erasure import ErasurePlan, InstanceErasure, erased
@@ -28,9 +29,11 @@ from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Epoch, Origin
 from clonos.protocol.line.snapshot_name import SnapshotName
 from clonos.spark.leadership import DriverLeadership
+from clonos.storage.archive_keys import KEY_HINT
 from clonos.storage.keyed_state import KeyedState
 from clonos.storage.segment_files import SegmentFiles
 from clonos.storage.snapshots import SnapshotStore
+from clonos.storage.working_folders import working_folder
 from clonos_standby.replica import snapshot_metadata as metadata
 
 
@@ -42,7 +45,8 @@ class Lead:
     fence: Fence
 
     def check(self) -> None:
-        """Raises Fenced where a driver has begun to lead it."""
+        """Before anything is changed. Raises Fenced where a driver has begun to lead it."""
+        ending.check()
         self.leadership.check()
 
 
@@ -65,13 +69,17 @@ def has_run_since(query: ArchivedQuery, plan: ErasurePlan) -> bool:
 
 
 class ErasureSteps:
-    """See the module. `key` is of use where there are states to store (`InstanceErasure.changes_states`)."""
+    """See the module. `key` is of use where there are states to store (`InstanceErasure.changes_states`). With
+    `passes_over`, what cannot be seen any more ends nothing: what follows it cannot be repeated then."""
 
-    def __init__(self, query: ArchivedQuery, plan: ErasurePlan, key: Key, lead: Lead) -> None:
+    def __init__(
+        self, query: ArchivedQuery, plan: ErasurePlan, key: Key, lead: Lead, *, passes_over: bool
+    ) -> None:
         self._archive = query.archive
         self._plan = plan
         self._key = key
         self._lead = lead
+        self._passes_over = passes_over
         self._owners = (
             set() if not plan.operator else {each.origin for each in query.instances(plan.operator)}
         )
@@ -90,8 +98,11 @@ class ErasureSteps:
         )
 
     def carry_out(self) -> None:
-        """All that is left of it. Raises Fenced where a driver has begun to lead the query."""
-        with tempfile.TemporaryDirectory(prefix="clonos-erasure-") as folder:
+        """All that is left of it. Raises Fenced where a driver has begun to lead the query, and StateError where
+        something cannot be seen any more that is needed."""
+        for each in self._plan.instances:
+            self._check_readable(each)
+        with working_folder("erasure") as folder:
             changed = [
                 (each, self._states(each, Path(folder)))
                 for each in self._plan.instances
@@ -104,12 +115,49 @@ class ErasureSteps:
             for each, states in changed:
                 self._keep_ends(each, states)
             for each, states in changed:
-                self._clean_states(each, states)
+                self._store_cleaned(each, states)
+            for each, states in changed:
+                self._drop_states(each, states)
         for each in self._plan.instances:
             self._lead.check()
             self._erase_epochs(each)
         self._lead.check()
         self._archive.end_erasure()
+
+    @contextmanager
+    def _needed(self, what: str) -> Iterator[None]:
+        """Raises StateError where what is needed cannot be seen."""
+        try:
+            with looked_into():
+                yield
+        except NotToBeSeen as error:
+            if not self._passes_over:
+                raise self._refused(what, error.why) from error
+
+    def _refused(self, what: str, why: str) -> StateError:
+        hint = (
+            "Mend that, as by running this where the modules of the query are: the same command again goes on with "
+            "it. With --erase-unknown it goes on without: what depends on that cannot be repeated any more"
+        )
+        return StateError(
+            f"the erasure does not go on: {what} cannot be had ({why})",
+            hint=f"{KEY_HINT}. The same command goes on with it" if self._archive.keys_not_given else hint,
+        )
+
+    def _check_readable(self, one: InstanceErasure) -> None:
+        """What is left of epochs is how they ended, and what is left of files that have others, too, is those."""
+        instance = self._instances.get(one.origin)
+        if instance is None or self._passes_over:
+            return
+        if one.cleaned_upto is not None:
+            with self._needed(f"what is noted of states of {instance}"):
+                self._archive.cleaned.upto(one.origin)
+        for epochs, why in instance.files.unreadable(one.epochs).items():
+            raise self._refused(f"the file of epochs {epochs[0]} to {epochs[-1]} of {instance}", why)
+        for epoch in one.epochs:
+            found = instance.episode(epoch)
+            if isinstance(found, Lacking) and found.is_curable and self._archive.keys_not_given:
+                raise self._refused(f"epoch {epoch} of {instance}", found.why)
 
     def _note_cleaned(self, origin: Origin, upto: Epoch) -> None:
         ends = (name.epoch for name in self._archive.states(origin).manifests() if name.final)
@@ -125,38 +173,43 @@ class ErasureSteps:
         """Store the states that what is kept goes on from."""
         for end in self._plan.ends_left(one, states.manifests()):
             self._lead.check()
-            with suppress(NotToBeSeen):
-                self._keep_end(self._instances[one.origin], end, states)
+            instance = self._instances[one.origin]
+            with self._needed(f"the state of {instance} at the end of epoch {end}"):
+                self._keep_end(instance, end, states)
 
     def _keep_end(self, instance: ArchivedInstance, end: Epoch, states: SnapshotStore) -> None:
-        with desk_for(instance) as desk, looked_into():
+        with desk_for(instance) as desk:
             for found in instance.repeated(end, desk):
                 if isinstance(found, Lacking):
-                    return  # so what follows could not be repeated before, either
+                    raise NotToBeSeen(found.why)
             if instance.origin in self._owners:
                 desk.forget(self._key)
             desk.store(states, epoch=end, final=True, is_anew=True)
 
-    def _clean_states(self, one: InstanceErasure, states: SnapshotStore) -> None:
-        """Of the states that were there, those that have something to be erased go; some are stored without it."""
+    def _store_cleaned(self, one: InstanceErasure, states: SnapshotStore) -> None:
+        """Of the states that were there, some of those that have something to be erased are stored without it."""
         there = states.manifests()
         for name in one.cleans:
             if name in there and not self._plan.is_done(name, there):
                 self._lead.check()
-                with suppress(NotToBeSeen):
-                    self._store_without(self._instances[one.origin], name, states)
+                instance = self._instances[one.origin]
+                with self._needed(f"the state {name} of {instance}"):
+                    self._store_without(instance, name, states)
+
+    def _drop_states(self, one: InstanceErasure, states: SnapshotStore) -> None:
+        """Those that have something to be erased."""
         self._lead.check()
+        there = states.manifests()
         # Also where there is none any more: files of those that went before may be left.
         states.drop([name for name in (*one.drops, *one.cleans) if name in there])
 
     def _store_without(self, instance: ArchivedInstance, name: SnapshotName, states: SnapshotStore) -> None:
-        with looked_into():
-            if instance.origin not in self._owners:
-                _store_without_log(instance, name, states)
-                return
-            with desk_at(instance, name) as (desk, _):
-                desk.forget(self._key)
-                desk.store(states, epoch=name.epoch, final=name.final, sequence=name.sequence, is_anew=True)
+        if instance.origin not in self._owners:
+            _store_without_log(instance, name, states)
+            return
+        with desk_at(instance, name) as (desk, _):
+            desk.forget(self._key)
+            desk.store(states, epoch=name.epoch, final=name.final, sequence=name.sequence, is_anew=True)
 
     def _erase_epochs(self, one: InstanceErasure) -> None:
         """What the query has run of them since the plan was made is not in the plan, and is looked at behind it."""
@@ -176,7 +229,7 @@ def _store_without_log(instance: ArchivedInstance, name: SnapshotName, states: S
     if found is None:
         return
     meta = metadata.encode(metadata.decode(found.meta, lambda _: tuple).without_log())
-    with tempfile.TemporaryDirectory(prefix="clonos-erasure-") as folder:
+    with working_folder("erasure") as folder:
         path = str(Path(folder, "state"))
         states.restore(found, path)
         with closing(KeyedState(path)) as state:

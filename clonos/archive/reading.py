@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import sys
-import tempfile
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -49,6 +48,7 @@ from clonos.storage.cleaned_notes import HINT as CLEANED_HINT
 from clonos.storage.manifest import Manifest
 from clonos.storage.segment_files import SegmentFiles
 from clonos.storage.snapshots import SnapshotStore
+from clonos.storage.working_folders import working_folder
 from clonos_standby.cluster.spec import NodeSpec
 from clonos_standby.replica import snapshot_metadata as metadata
 
@@ -128,7 +128,7 @@ class ArchivedInstance:
         try:
             return put_together(list(self.files.read(self.epochs[epoch])))
         except LogCorrupt as error:
-            return Lacking(f"it cannot be read: {error.message}")
+            return Lacking(f"it cannot be read: {error.message}", is_curable=True)
 
     def made_in(self, number: OutputNumber) -> Epoch | Lacking:
         """The epoch in which an output row was made. Where it may have been made in one that is damaged or missing,
@@ -265,19 +265,20 @@ class ArchivedInstance:
             self._logs[epoch] = EpochLog.of(self.episode(epoch), left_by)
         return self._logs[epoch]
 
-    def _why_no_state(self, epoch: Epoch, log_start: LogOffset) -> str:
+    def _without_state(self, epoch: Epoch, log_start: LogOffset) -> Lacking:
         """Why an epoch that begins there cannot be repeated from any state."""
         before = [name for name in self.state_names if name.final and name.epoch < epoch]
         if not before:
-            return f"no state from before epoch {epoch} is in the archive: the query ran without it, or it was dropped"
+            why = f"no state from before epoch {epoch} is in the archive: the query ran without it, or it was dropped"
+            return Lacking(why)
         last = f"the last state before it, of the end of epoch {before[-1].epoch}"
         begins = f"epoch {epoch} begins at log offset {log_start}, and {last}"
         if (found := self._readable(before[-1])) is None:
-            return f"{begins}, is damaged"
+            return Lacking(f"{begins}, is damaged", is_curable=True)
         offset = metadata.decode(found.meta, lambda _: tuple).log_offset
         if offset < log_start:
-            return f"{begins}, is at {offset}: what was between is not in the archive"
-        return f"{begins}, is not what it goes on from"
+            return Lacking(f"{begins}, is at {offset}: what was between is not in the archive")
+        return Lacking(f"{begins}, is not what it goes on from")
 
     def program(self, digest: str) -> NodeSpec | Lacking:
         """What replicas were told of the operator, with the user's function in it."""
@@ -286,13 +287,13 @@ class ArchivedInstance:
         try:
             raw = self.archive.program(digest)
             if raw is None:
-                return Lacking(f"its program {digest[:12]} is not in the archive")
+                return Lacking(f"its program {digest[:12]} is not in the archive", is_curable=True)
             node: NodeSpec = cloudpickle.loads(raw)
         except LogCorrupt as error:
-            return Lacking(error.message)
+            return Lacking(error.message, is_curable=True)
         except Exception as error:  # of the modules of the user's functions, which may not be there any more
             why = f"{type(error).__name__}: {error}"
-            return Lacking(f"its program {digest[:12]} cannot be loaded here: {why}")
+            return Lacking(f"its program {digest[:12]} cannot be loaded here: {why}", is_curable=True)
         self._programs[digest], self._codes[digest] = node, code_of(node.operator)
         return node
 
@@ -303,7 +304,8 @@ class ArchivedInstance:
         if isinstance(node, NodeSpec) and is_another(episode.code, self._codes[episode.program]):
             return Lacking(
                 f"the function of {node.name!r} is another one than then: its code, or that of a function of its "
-                "module, has changed. Bring back the modules of then, on Python's path or in the working directory"
+                "module, has changed. Bring back the modules of then, on Python's path or in the working directory",
+                is_curable=True,
             )
         return node
 
@@ -432,7 +434,8 @@ class ArchivedInstance:
                 yield lacking
                 return
             try:
-                yield from self._repeated_from(state, upto, desk, begins)
+                for found in self._repeated_from(state, upto, desk, begins):
+                    yield found if isinstance(found, Episode) else found.of_what_is_damaged(bool(passed_over))
             except _DamagedState as damaged:
                 passed_over.add(damaged.name)
                 continue
@@ -477,8 +480,8 @@ class ArchivedInstance:
                 return
             if reached is None:
                 if state is None and episode.log_start != LOG_BEGIN:
-                    why = self._why_no_state(epoch, episode.log_start)
-                    yield Lacking(why, is_before=epoch == min(self.epochs), epoch=epoch)
+                    without = self._without_state(epoch, episode.log_start)
+                    yield replace(without, is_before=epoch == min(self.epochs), epoch=epoch)
                     return
                 try:
                     reached = desk.begin(node, state, self.states, intercept=episode.intercept)
@@ -648,7 +651,7 @@ def desk_for(
 ) -> Iterator[Desk]:
     """A place to repeat what the instance did, as long as that takes. `as_stored`: it is found out what files of
     the state have that it begins with (`Desk.has_remains`)."""
-    with tempfile.TemporaryDirectory(prefix="clonos-desk-") as folder:
+    with working_folder("desk") as folder:
         desk = Desk(instance.origin, Path(folder, "desk"), tracer=watcher, as_stored=as_stored)
         try:
             yield desk

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import heapq
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from clonos.protocol.archive.episode import Lacking
 from clonos.protocol.ids import Epoch
 from clonos.protocol.recovery.causal.determinant import Step
 from clonos.storage.keyed_state import KeyedState
+from clonos.storage.working_folders import working_folder
 from clonos.values.readable import key_said
 
 KeyState = tuple[tuple[Any, ...], Any]
@@ -48,7 +48,7 @@ def states_around(query: ArchivedQuery, row: RowId, *, before: bool) -> Iterator
     """Of the instance that has made a row, by key: as the call that made the row has left it, or, with `before`, as
     that call found it. Raises StateError where the call cannot be repeated."""
     instance, epoch, call = made_by(query, row)
-    with tempfile.TemporaryDirectory(prefix="clonos-state-") as folder:
+    with working_folder("state") as folder:
         around = _Around(call, before=before)
         with desk_for(instance, around) as desk:
             around.fork = lambda: desk.fork(Path(folder, "state"))

@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -44,7 +45,11 @@ class TrialProcess:
         assert self._process is not None and self._process.stdin is not None
         self._process.stdin.write(json.dumps(str(path.resolve())) + "\n")
         self._process.stdin.flush()
-        answer = self._answers.readline()
+        try:
+            answer = self._answers.readline()
+        except BaseException:  # it is not waited for any more: what the function does ends, too
+            os.killpg(self._process.pid, signal.SIGKILL)
+            raise
         if not answer:
             return ["the process that tries recorded calls again has ended"]
         found: list[str] = json.loads(answer)
@@ -68,6 +73,7 @@ class TrialProcess:
             stdout=sys.__stderr__,
             pass_fds=(write,),
             text=True,
+            process_group=0,  # Ctrl+C is this process's, which ends it
             env=repeating_environment(),
         )
         os.close(write)

@@ -34,7 +34,7 @@ from clonos.protocol.archive.erasure import ErasurePlan
 from clonos.protocol.fence import LOWEST_FENCE, Fence
 from clonos.protocol.ids import Origin
 from clonos.protocol.line.snapshot_name import read_fence
-from clonos.storage.archive_keys import NO_KEYS, VARIABLE, ArchiveKey, ArchiveKeys
+from clonos.storage.archive_keys import KEY_HINT, NO_KEYS, ArchiveKey, ArchiveKeys
 from clonos.storage.cleaned_notes import CleanedNotes
 from clonos.storage.encrypted_medium import Encryption
 from clonos.storage.erasure_file import erasure_bytes, erasure_of
@@ -147,11 +147,15 @@ class Archive:
         if used and not any(key.id.hex() in used for key in self._keys.all):
             raise self._is_not_given(used)
 
+    @property
+    def keys_not_given(self) -> list[str]:
+        """The ids of keys that have been asked for so far, by what was read, and are not given here."""
+        return sorted(each.hex() for each in self._encryption.not_given)
+
     def _is_not_given(self, used: list[str]) -> ConfigurationError:
         return ConfigurationError(
             f"the archive in {self._root} is encrypted with a key that is not given here ({' or '.join(used)})",
-            hint=f"Name the file with the key: {VARIABLE}=/path/of/the/file clonos ...; in a job, set "
-            "spark.clonos.archive.keyFile",
+            hint=KEY_HINT,
         )
 
     def _keys_used(self) -> list[str]:

@@ -19,6 +19,10 @@ from clonos.extras import needs
 
 VARIABLE: Final = "CLONOS_ARCHIVE_KEY_FILE"
 """In the environment of a command, which file has the keys."""
+KEY_HINT: Final = (
+    f"Name the file with the key: {VARIABLE}=/path/of/the/file clonos ...; in a job, set "
+    "spark.clonos.archive.keyFile"
+)
 KEY_BYTES: Final = 32
 ID_BYTES: Final = 8
 _MAKE: Final = "`openssl rand -base64 32` makes a key"

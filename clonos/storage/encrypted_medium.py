@@ -7,11 +7,11 @@ import itertools
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from clonos.errors import ClonosError
-from clonos.storage.archive_keys import VARIABLE, ArchiveKey, ArchiveKeys
+from clonos.storage.archive_keys import KEY_HINT, ArchiveKey, ArchiveKeys
 from clonos.storage.encrypted_file import (
     HEADER_BYTES,
     DoesNotOpen,
@@ -36,6 +36,8 @@ class Encryption:
     folder: str = ""
     query: str = ""
     writes_with: Callable[[], ArchiveKey | None] | None = None
+    not_given: set[bytes] = field(default_factory=set)
+    """The ids of keys with which files are encrypted that were to be read, and that are not given."""
 
     def place(self, name: str) -> FilePlace:
         return FilePlace(name, self.folder, self.query)
@@ -108,9 +110,10 @@ class EncryptedMedium:
         try:
             key = self._keys.find(key_id(header))
             if key is None:
+                self._encryption.not_given.add(key_id(header))
                 raise self._corrupt(
                     f"{where} is encrypted with a key that is not given here ({key_id(header).hex()})",
-                    hint=f"{VARIABLE} names the file with the keys",
+                    hint=KEY_HINT,
                 )
             rest = itertools.chain([begun], stored)
             yield from decrypted(header, rest, key, self._encryption.place(name))

@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import os
 import struct
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Final
@@ -44,6 +43,7 @@ from clonos.storage.boot import is_of_this_boot, note_boot
 from clonos.storage.database import MIB, Batch, Database, prefix_end, tuned
 from clonos.storage.disk_errors import unavailable
 from clonos.storage.durable_files import make_directory
+from clonos.storage.working_folders import working_folder
 from clonos.storage.write_ahead import Hole, find_hole, link_up_to
 from clonos.values.sealed_value import seal, unseal
 
@@ -258,7 +258,7 @@ class LogReader(_Reading):
     def _open_before(self, path: str, hole: Hole, memory_bytes: int) -> Database:
         """What was written before a hole. RocksDB would read on behind it; all files are open when this returns."""
         try:
-            with tempfile.TemporaryDirectory(prefix="clonos-log-") as view:
+            with working_folder("log") as view:
                 link_up_to(path, hole, view)
                 return self._open_once(view, memory_bytes, _PREFIX)
         except OSError as error:

@@ -9,7 +9,6 @@ import argparse
 import importlib.util
 import json
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -31,6 +30,7 @@ from clonos.operators.named_object import named_object
 from clonos.operators.rows import zone_of
 from clonos.protocol.archive.episode import Lacking
 from clonos.protocol.ids import Epoch
+from clonos.storage.working_folders import working_folder
 
 _UNDER = "clonos_other_function"
 """The name of a file's module: the job's own may have the name that the file has."""
@@ -180,7 +180,7 @@ def _compared(
     on_timer: Callable[..., Any] | None,
     arguments: argparse.Namespace,
 ) -> Compared:
-    with tempfile.TemporaryDirectory(prefix="clonos-desk-") as folder:
+    with working_folder("desk") as folder:
         what_if = WhatIf(
             fn,
             on_timer,

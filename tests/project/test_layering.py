@@ -51,11 +51,11 @@ LOWER = "clonos.errors clonos.protocol"
 SEGMENTS = "clonos.storage.segment_codec clonos.storage.compacted_segments clonos.storage.segment_files"
 RUNTIME = (
     f"{LOWER} clonos.values {SEGMENTS} clonos.storage.durable_files clonos.storage.embedded_log "
-    "clonos.storage.location clonos.storage clonos.wire "
+    "clonos.storage.location clonos.storage.working_folders clonos.storage clonos.wire "
     "clonos.sinks clonos.sources clonos.operators clonos.environment clonos.extras clonos.figures "
     "clonos.async_functions"
 )
-SPARK = f"{RUNTIME} clonos clonos._version clonos.testing clonos.testing.ledger clonos_standby"
+SPARK = f"{RUNTIME} clonos clonos._version clonos.ending clonos.testing clonos.testing.ledger clonos_standby"
 API = f"{SPARK} clonos.spark clonos.archive clonos.api"
 TOOLS = f"{API} clonos.tools"
 
@@ -68,6 +68,7 @@ RULES = {
     # Values of users as bytes, and what is cached of them: the simulator runs it.
     "clonos.values": rule(LOWER, banned=OUTSIDE),
     "clonos.storage.durable_files": rule("", banned=" ".join(HEAVY)),
+    "clonos.storage.working_folders": rule("", banned=" ".join(HEAVY)),
     "clonos.storage.location": rule("clonos.errors", banned=" ".join(HEAVY)),
     "clonos.storage.embedded_log": rule("clonos.errors clonos.storage.durable_files", banned=" ".join(HEAVY)),
     "clonos.storage.object_answers": rule("", banned=" ".join(HEAVY)),
@@ -77,7 +78,8 @@ RULES = {
     **{each: rule(f"{LOWER} clonos.values {SEGMENTS}", banned=OUTSIDE) for each in SEGMENTS.split()},
     "clonos.storage": rule(
         f"{LOWER} clonos.values {SEGMENTS} clonos.extras clonos.storage.durable_files clonos.storage.location "
-        "clonos.storage.event_tables clonos.storage.object_answers clonos.storage.object_conditions",
+        "clonos.storage.working_folders clonos.storage.event_tables clonos.storage.object_answers "
+        "clonos.storage.object_conditions",
         banned="pyspark py4j grpc sqlalchemy pandas",
     ),
     "clonos.wire": rule(LOWER, banned="pyspark py4j rocksdict sqlalchemy pandas"),
@@ -117,8 +119,9 @@ RULES = {
     "clonos.figures": rule(
         "clonos.errors clonos.extras", banned=" ".join(HEAVY - {"matplotlib"}), lazy="matplotlib"
     ),
+    "clonos.ending": rule("clonos.storage.working_folders", banned=" ".join(HEAVY)),
     "clonos.environment": rule("clonos.errors clonos.extras", banned=" ".join(HEAVY)),
-    "clonos.cli": rule("clonos.errors clonos.extras clonos._version", banned=" ".join(HEAVY)),
+    "clonos.cli": rule("clonos.errors clonos.extras clonos.ending clonos._version", banned=" ".join(HEAVY)),
     "clonos_standby": rule(f"{RUNTIME} clonos._version clonos.testing", banned="pyspark py4j sqlalchemy"),
     "clonos.spark": rule(SPARK),
     # Repeats what operators did: with their replicas' own parts, and without Spark.

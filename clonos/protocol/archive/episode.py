@@ -93,7 +93,8 @@ class Episode:
 @dataclass(frozen=True, slots=True)
 class Lacking:
     """Why there is no episode. `is_open`: the epoch has not ended, as far as the archive has it. `has_raised`: an error
-    was raised when it was repeated, whose text `why` has."""
+    was raised when it was repeated, whose text `why` has. `is_curable`: what it takes may be had,
+    but it is damaged, encrypted with a key that is not given, or does not fit the modules that are here."""
 
     why: str
     is_open: bool = False
@@ -101,11 +102,16 @@ class Lacking:
     is_erased: bool = False  # on purpose (`erasure`)
     epoch: Epoch | None = None  # which, where more than one was asked for
     has_raised: bool = False
+    is_curable: bool = False
 
     @classmethod
     def raised(cls, error: ClonosError) -> Lacking:
         """The error was raised when it was repeated."""
-        return cls(f"{type(error).__name__}: {error}", has_raised=True)
+        return cls(f"{type(error).__name__}: {error}", has_raised=True, is_curable=True)
+
+    def of_what_is_damaged(self, is_damaged: bool) -> Lacking:
+        """The same, where something else is damaged by which there would be an episode."""
+        return replace(self, is_curable=self.is_curable or is_damaged)
 
 
 def put_together(segments: Sequence[ArchiveSegment]) -> Episode | Lacking:

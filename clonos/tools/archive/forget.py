@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import Any
+from typing import Any, Final
 
 from clonos.archive.erasing import Erasure, KeyEraser
 from clonos.archive.erasing_steps import ErasureSteps, Lead, has_run_since, leading
-from clonos.archive.given_key import HELP as KEY
+from clonos.archive.given_key import HELP as KEY, Key
 from clonos.archive.reading import ArchivedQuery
+from clonos.ending import says_when_cut_short
 from clonos.errors import StateError
 from clonos.protocol.archive.erasure import ErasurePlan
 from clonos.protocol.ids import Epoch
+from clonos.storage.archive_keys import KEY_HINT
+
+_CUT_SHORT: Final = (
+    "clonos: the erasure was cut short. The same command again, with --yes, goes on with it; what is to be erased "
+    "counts as erased until then"
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,7 +66,8 @@ def _erase(query: ArchivedQuery, arguments: argparse.Namespace, lead: Lead) -> N
     """Whatever was begun before, first. All that decides anything is read while no driver leads the query."""
     begun = query.erasure
     if begun is not None:
-        _go_on(query, begun, arguments, lead)
+        with says_when_cut_short(_CUT_SHORT):
+            _go_on(query, begun, arguments, lead)
         query = _anew(query)
         if begun.operator and not has_run_since(query, begun):
             _print(begun.epochs, begun.states, {}, is_done=True, in_json=arguments.json)
@@ -69,22 +77,29 @@ def _erase(query: ArchivedQuery, arguments: argparse.Namespace, lead: Lead) -> N
     if not found.is_nothing:
         plan = eraser.plan(found, lead.fence)
         lead.check()
-        query.archive.write_erasure(plan)
-        ErasureSteps(query, plan, eraser.key, lead).carry_out()
+        with says_when_cut_short(_CUT_SHORT):
+            query.archive.write_erasure(plan)
+            _carry_out(query, plan, eraser.key, arguments, lead)
     epochs = found.epochs if begun is None else found.epochs | begun.epochs
     _print(epochs, found.states, found.unknown, is_done=True, in_json=arguments.json)
 
 
 def _go_on(query: ArchivedQuery, plan: ErasurePlan, arguments: argparse.Namespace, lead: Lead) -> None:
     if not plan.operator:
-        ErasureSteps(query, plan, (), lead).carry_out()
+        _carry_out(query, plan, (), arguments, lead)
         return
     if arguments.operator != plan.operator or not (eraser := _eraser(query, arguments)).is_of(plan):
         raise StateError(
             "the erasure of another key was cut short, and comes first",
             hint=f"Run that command again: --operator {plan.operator}, its --key, and --yes",
         )
-    ErasureSteps(query, plan, eraser.key, lead).carry_out()
+    _carry_out(query, plan, eraser.key, arguments, lead)
+
+
+def _carry_out(
+    query: ArchivedQuery, plan: ErasurePlan, key: Key, arguments: argparse.Namespace, lead: Lead
+) -> None:
+    ErasureSteps(query, plan, key, lead, passes_over=arguments.erase_unknown).carry_out()
 
 
 def _looked(eraser: KeyEraser, arguments: argparse.Namespace) -> Erasure:
@@ -93,10 +108,13 @@ def _looked(eraser: KeyEraser, arguments: argparse.Namespace) -> Erasure:
     if found.unknown and not arguments.erase_unknown:
         _print(found.epochs, found.states, found.unknown, is_done=False, in_json=arguments.json)
         one, why = next(iter(found.unknown.items()))
+        hint = (
+            "Mend that, as by running this where the modules of the query are, or give --erase-unknown, which erases "
+            "it, too"
+        )
         raise StateError(
             f"whether the key is in {one} cannot be found out ({why})",
-            hint="Mend that, as by running this where the modules of the query are, or give --erase-unknown, which "
-            "erases it, too",
+            hint=KEY_HINT if eraser.keys_not_given else hint,
         )
     return found
 

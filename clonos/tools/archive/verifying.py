@@ -3,7 +3,6 @@ has an answer: that it was repeated, or why it could not be."""
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from clonos.protocol.archive.episode import Lacking
 from clonos.protocol.archive.missing import Absence, MissingEpochs
 from clonos.protocol.epoch_run import run_said, runs_of
 from clonos.protocol.ids import NO_EPOCH, Epoch
+from clonos.storage.working_folders import working_folder
 
 
 def verified(
@@ -27,7 +27,7 @@ def verified(
         yield {**head, **result}
     if instance.last_ended is None or (epoch is not None and epoch not in instance.epochs):
         return
-    with tempfile.TemporaryDirectory(prefix="clonos-desk-") as folder:
+    with working_folder("desk") as folder:
         for why in instance.damaged_states(Path(folder)):
             yield {**head, "repeated": False, "why": why}
 

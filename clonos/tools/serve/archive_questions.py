@@ -7,7 +7,6 @@ command that answers it (`clonos archive find`, `clonos explain`), and one at a 
 from __future__ import annotations
 
 import json
-import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from clonos.archive.condition import as_condition
 from clonos.archive.masking import WITHOUT_TEXT, Mask
 from clonos.archive.reading import ArchivedQuery
 from clonos.errors import ClonosError
+from clonos.storage.working_folders import working_folder
 from clonos.values.readable import moment
 
 FOUND_AT_MOST: Final = 50
@@ -80,7 +80,7 @@ class ArchiveQuestions:
 
     def explained(self, row: str, is_wanted: Callable[[], bool]) -> dict[str, Any]:
         """A row, as text and as a picture."""
-        with tempfile.TemporaryDirectory(prefix="clonos-page-") as folder:
+        with working_folder("page") as folder:
             picture = Path(folder, "why.svg")
             command = ["explain", f"--mask={self._mask}", f"--draw={picture}", "--", self._location, row]
             answer = self._ask(command, is_wanted)
