@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 import json
 import os
 import random
@@ -466,57 +465,6 @@ def test_what_is_older_than_is_kept_goes_and_the_rest_is_repeated(
             asked = ["--operator", one["operator"], "--at", str(epoch)]
             assert cli.main(["state", str(place.checkpoint), *asked]) == 0, (one, epoch)
     assert all(result["repeated"] or result.get("open") for result in verified(place, capsys))
-
-
-def test_an_archive_that_was_off_for_a_while_says_so_and_goes_on(
-    place: Place, capsys: pytest.CaptureFixture[str]
-) -> None:
-    ends: list[str] = []
-    for at, keep in enumerate(["1 day", "off", "1 day"]):
-        place.spark.conf.set("spark.clonos.archive.keep", keep)
-        start(place, "microbatch")
-        for n in range(2):  # an epoch each
-            place.write([{"k": "a", "n": 2 * at + n}])
-            place.await_rows(2 * at + n + 1)
-            place.await_commit()
-        ends.append(dt.datetime.now(dt.UTC).isoformat())
-        if at == 1:
-            asked_about_times(place, capsys, ends)
-        place.stop()
-    asked_about_times(place, capsys, ends)
-    results = verified(place, capsys)  # also what came first when the archive was on again
-    assert results and all(result["repeated"] or result.get("open") for result in results)
-    rows = {row["turns"]: row["clonos_id"] for row in place.rows()}
-    for turns, code in ((1, 0), (2, 0), (4, 1), (5, 0), (6, 0)):
-        assert cli.main(["explain", str(place.checkpoint), rows[turns]]) == code, turns
-    said = capsys.readouterr().out
-    assert said.count("CANNOT BE HAD") == 1 and "turns=5" in said and "turns=6" in said
-
-
-def asked_about_times(place: Place, capsys: pytest.CaptureFixture[str], ends: list[str]) -> None:
-    """How state was when the archive was off is not what it was before."""
-    capsys.readouterr()
-    assert cli.main(["archive", "list", str(place.checkpoint), "--operator", "total", "--json"]) == 0
-    runs = next(one["runs"] for one in json.loads(capsys.readouterr().out) if one["states"])
-    last = runs[0][1]  # when the archive was turned off
-    state = ["state", str(place.checkpoint), "--operator", "total", "--at"]
-    assert cli.main([*state, ends[1]]) != 0
-    said = capsys.readouterr().err
-    assert f"of epochs {last + 1} to " in said and f"behind epoch {last}, nothing is in the archive" in said
-    assert cli.main([*state, f"{last}"]) == 0, "as is advised"
-    if len(ends) == 2:
-        return
-    (_, (first, newest)) = runs
-    assert cli.main([*state, ends[2]]) == 0
-    assert cli.main([*state, f"{first}"]) == 0, "the state at its end is there"
-    assert cli.main([*state, f"{last + 1}"]) != 0
-    assert f"epochs {first} to {newest}." in capsys.readouterr().err
-    find = ["archive", "find", str(place.checkpoint), "--operator", "total", "k=a"]
-    assert cli.main([*find, "--to", ends[1]]) != 0
-    assert "nothing is in the archive" in capsys.readouterr().err
-    for span in (["--from", ends[0]], []):
-        cli.main([*find, *span])
-        assert f"epochs {last + 1} to {first - 1}" in capsys.readouterr().err, span
 
 
 def unmodified(key: Any, row: Any, ctx: Any) -> Any:
