@@ -18,6 +18,9 @@ from clonos.operators.outputs import RAISED
 from clonos.storage.working_folders import working_folder
 from clonos.tools import explain
 
+if "IGNORED" not in globals():
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # what runs the tests may ignore it, as nohup does
+
 def lets_it_pass():
     try:
         print("runs", flush=True)
@@ -97,7 +100,7 @@ def test_the_second_one_is_not_waited_for(tmp_path: Path) -> None:
 
 def test_what_is_ignored_stays_so(tmp_path: Path) -> None:
     """As by `nohup`, or of what a shell starts in the background."""
-    ignoring = "import signal\nsignal.signal(signal.SIGHUP, signal.SIG_IGN)\n" + COMMAND
+    ignoring = "import signal\nIGNORED = signal.signal(signal.SIGHUP, signal.SIG_IGN)\n" + COMMAND
     with subprocess.Popen(
         [sys.executable, "-c", ignoring, "lets_it_pass"],
         stdout=subprocess.PIPE,
