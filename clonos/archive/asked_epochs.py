@@ -153,12 +153,12 @@ def _ended_at(instance: ArchivedInstance, at: str) -> Epoch | None:
 
 
 def _had_ended(instance: ArchivedInstance, epoch: Epoch, limit: float) -> bool:
-    return max(name.written_at for name in instance.epochs[epoch]) <= limit and instance.has_ended(epoch)
+    return instance.left_at(epoch) <= limit and instance.has_ended(epoch)
 
 
 def _check_behind(instance: ArchivedInstance, epoch: Epoch, at: str) -> None:
     """Raises ConfigurationError where epochs behind this one may have ended, too, and are not there."""
-    following = min((each for each in instance.epochs if each > epoch), default=None)
+    following = instance.epoch_behind(epoch)
     behind = epoch_after(instance.committed) if following is None else following
     if behind <= epoch_after(epoch) or (following is not None and _goes_on(instance, epoch, following)):
         return
@@ -188,9 +188,7 @@ def _epoch_from(instance: ArchivedInstance, at: str) -> Epoch:
         epochs = [each for each in instance.epochs if each >= int(at)]
     else:
         limit = microseconds(at)
-        epochs = [
-            each for each, names in instance.epochs.items() if max(name.written_at for name in names) > limit
-        ]
+        epochs = [each for each in instance.epochs if instance.left_at(each) > limit]
     if not epochs:
         raise _nothing(instance, f"anything from {at} on")
     return min(epochs)

@@ -13,8 +13,8 @@ from clonos.archive.shown_row import ShownRow
 from clonos.archive.tracing import TracedCall, Watcher
 from clonos.errors import ConfigurationError
 from clonos.protocol.archive.episode import Episode, Lacking
-from clonos.protocol.epoch_run import run_said
-from clonos.protocol.ids import Epoch, OutputNumber, epoch_after
+from clonos.protocol.epoch_run import EpochRun, run_said
+from clonos.protocol.ids import Epoch, OutputNumber, epoch_after, epoch_before
 from clonos_standby.cluster.spec import NodeSpec
 
 
@@ -32,14 +32,14 @@ class NotSearched:
     """Epochs of an instance that could not be looked at."""
 
     instance: ArchivedInstance
-    epochs: Sequence[Epoch]
+    run: EpochRun | None
     lacking: Lacking
 
     def said(self, why: str) -> str:
         """With a reason that may be shown."""
-        if not self.epochs:
+        if self.run is None:
             return f"{self.instance}: {why}"
-        first, last = self.epochs[0], self.epochs[-1]
+        first, last = self.run
         are = "is" if first == last else "are"
         return f"{self.instance}: {run_said(first, last)} {are} not searched: {why}"
 
@@ -98,7 +98,6 @@ def search(instance: ArchivedInstance, since: Epoch, upto: Epoch, finder: Finder
             continue
         behind = instance.first_behind(first, upto)
         # Those that are not there, too: what made it impossible may be that one of them is missing.
-        yield NotSearched(
-            instance, [*map(Epoch, range(first, upto + 1 if behind is None else behind))], found
-        )
+        last = upto if behind is None else epoch_before(behind)
+        yield NotSearched(instance, (first, last) if first <= last else None, found)
         first = first if behind is None else behind

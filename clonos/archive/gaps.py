@@ -42,8 +42,8 @@ class ArchiveGaps:
             (
                 epoch
                 for each in self._every
-                for epoch, names in each.epochs.items()
-                if epoch < before and max(name.written_at for name in names) > time
+                for epoch in each.epochs
+                if epoch < before and each.left_at(epoch) > time
             ),
             default=before,
         )

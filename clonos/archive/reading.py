@@ -19,7 +19,7 @@ from clonos.archive.tracing import RowIsMade, Watcher
 from clonos.errors import CheckpointMismatch, ConfigurationError, LogCorrupt, SnapshotCorrupt, StateError
 from clonos.operators.function_code import code_of, is_another
 from clonos.operators.intercept.install import install
-from clonos.protocol.archive.archived_state import ArchivedState, EpochLog
+from clonos.protocol.archive.archived_state import ArchivedState, EpochLog, log_order
 from clonos.protocol.archive.episode import Episode, Lacking, put_together
 from clonos.protocol.archive.erasure import ErasurePlan, serves_upto
 from clonos.protocol.archive.stored_segment import SegmentName
@@ -99,11 +99,19 @@ class ArchivedInstance:
             found.setdefault(name.epoch, []).append(name)
         return found
 
+    def left_at(self, epoch: Epoch) -> int:
+        """When the last was left of an epoch that is there, in microseconds since 1970."""
+        return max(name.written_at for name in self.epochs[epoch])
+
+    def epoch_behind(self, epoch: Epoch) -> Epoch | None:
+        """The next one that is there."""
+        return min((each for each in self.epochs if each > epoch), default=None)
+
     @cached_property
     def state_names(self) -> list[SnapshotName]:
         """Of the archived states, in the order of the log."""
         names = (each for each in self.states.manifests() if self.before is None or each.fence < self.before)
-        return sorted(names, key=lambda name: (name.sequence, name.fence))
+        return sorted(names, key=log_order)
 
     @cached_property
     def state_epochs(self) -> list[Epoch]:
@@ -321,7 +329,7 @@ class ArchivedInstance:
     def begin_at_end(self, epoch: Epoch, desk: Desk) -> bool:
         """At the desk, as it was at the end of an epoch by an archived state alone; whether there is one, from which
         the next epoch that is there goes on."""
-        following = min((each for each in self.epochs if each > epoch), default=None)
+        following = self.epoch_behind(epoch)
         state = None if following is None else self._state_for(following, None, set())
         if following is None or state is None or not state.final or state.epoch != epoch:
             return False

@@ -14,6 +14,7 @@ from clonos.errors import Fenced
 from clonos.protocol.archive.archive_segment import ArchiveSegment, RanOn
 from clonos.protocol.archive.dropping import ArchivedFiles, drop_unwanted
 from clonos.protocol.archive.segment_cutter import InputSpool, SegmentCutter
+from clonos.protocol.archive.state_keeping import keep_state
 from clonos.protocol.archive.state_schedule import StateSchedule
 from clonos.protocol.engine.given_rows import GivenRows
 from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
@@ -130,16 +131,21 @@ class Archivist:
     # ---------------------------------------------------------------- states
 
     def _store_state(self, name: SnapshotName, content: InstanceSnapshot) -> None:
-        """What is too much goes before, and behind it what is in many files goes into one."""
-        storage, segments = self._storage(), self._segments()
-        with suppress(Fenced):
+        segments = self._segments()
+
+        def drop() -> None:
             segments.drop_leftovers()
             drop_unwanted(_Files(self, name.fence), segments.stored(), 0, self._size)
+
+        def store() -> None:
+            storage = self._storage()
             storage.claim(name.fence)
-            self.write_due()
             self._dies("stores a state in the archive")
             storage.keep(name, content)
-            segments.compact(epoch_before(name.epoch), name.fence, _IN_FILE)
+
+        compact = partial(segments.compact, epoch_before(name.epoch), name.fence, _IN_FILE)
+        with suppress(Fenced):
+            keep_state(drop=drop, write_segments=self.write_due, store=store, compact=compact)
 
     def _storage(self) -> ArchiveStorage:
         """As it is: it may have been put back."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from clonos.errors import Fenced
-from clonos.protocol.archive.archived_state import ArchivedState
+from clonos.protocol.archive.archived_state import ArchivedState, log_order
 from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
 from clonos.protocol.fence import LOWEST_FENCE, Fence
 from clonos.protocol.ids import NO_EPOCH, Epoch, Origin
@@ -80,4 +80,4 @@ class ArchiveStorage:
 
     def newest_first(self) -> list[SnapshotName]:
         """As who repeats an epoch asks for them."""
-        return sorted(self.states, key=lambda name: (name.sequence, name.fence), reverse=True)
+        return sorted(self.states, key=log_order, reverse=True)

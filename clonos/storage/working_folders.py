@@ -1,7 +1,7 @@
-"""Folders in which a process works on a copy, in the clear, of what is archived or logged.
+"""Folders in which a process works on a copy, in the clear, of what is archived or logged; among temporary files:
 
-    <TMPDIR>/clonos-work-<what for>-<random>/in-use      locked as long as the process works in the folder
-    <TMPDIR>/clonos-work-<what for>-<random>/work/       the folder that is given
+    clonos-work-<what for>-<random>/in-use      locked as long as the process works in the folder
+    clonos-work-<what for>-<random>/work/       the folder that is given
 
 Each goes when the work is done, or with its process where that ends by itself. Where the process was killed it goes
 with `remove_left` of a later one, by the lock, which ends with the process: never while it is in use.

@@ -124,7 +124,8 @@ def test_what_a_query_goes_on_with_is_kept_where_the_archive_was_not_on_before(t
 
     def names_after(epoch: int, *, final: bool = True) -> list[int]:
         leaves = archivist(tmp_path)
-        leaves.keep_beginning(SnapshotName(Epoch(epoch), Fence(5), 0, final), state, b"meta", content(10))
+        name = SnapshotName(Epoch(epoch), Fence(5), 0, final)
+        leaves.keep_beginning(name, state, lambda: b"meta", LogOffset(10))
         if leaves._storing is not None:
             leaves._storing.join()
         return [each.epoch for each in Archive(str(tmp_path / "checkpoint")).states(ORIGIN).manifests()]

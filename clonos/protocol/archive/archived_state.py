@@ -19,6 +19,12 @@ from clonos.protocol.ids import LogOffset, Origin
 from clonos.protocol.line.snapshot_name import SnapshotName
 
 
+def log_order(name: SnapshotName) -> tuple[int, Fence]:
+    """A key that sorts names of archived states as they are in the log, whose offset the sequence has; of one offset,
+    the state of the last process comes last."""
+    return name.sequence, name.fence
+
+
 @dataclass(frozen=True, slots=True)
 class EpochLog:
     """The log of an archived epoch."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from itertools import groupby
 
 from clonos.protocol.archive.archive_segment import ArchiveSegment
-from clonos.protocol.fence import REPLACEMENT_BITS, Fence
+from clonos.protocol.fence import Fence, attempt_of
 from clonos.protocol.ids import LogOffset
 
 
@@ -21,8 +21,8 @@ def counting(segments: Iterable[ArchiveSegment], ended_by: Fence) -> list[Archiv
     found: list[ArchiveSegment] = []
     upto: LogOffset | None = None
     ordered = sorted(segments, key=lambda each: (each.fence, each.number), reverse=True)
-    for attempt, group in groupby(ordered, key=lambda each: _attempt(each.fence)):
-        if attempt > _attempt(ended_by):
+    for attempt, group in groupby(ordered, key=lambda each: attempt_of(each.fence)):
+        if attempt > attempt_of(ended_by):
             continue  # it has not ended the epoch, and is not what was committed
         own = list(group)
         found += [each for each in own if upto is None or each.log_end <= upto]
@@ -34,8 +34,3 @@ def counting(segments: Iterable[ArchiveSegment], ended_by: Fence) -> list[Archiv
             break
         upto = min(offsets) if upto is None else min(upto, *offsets)
     return found[::-1]
-
-
-def _attempt(fence: Fence) -> int:
-    """Comparable, and the same for all processes of a task attempt."""
-    return fence >> REPLACEMENT_BITS

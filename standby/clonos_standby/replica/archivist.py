@@ -26,9 +26,11 @@ from typing import IO, Final
 
 from clonos.errors import ClonosError, StorageUnavailable
 from clonos.protocol.archive.archive_segment import ArchiveSegment, RanOn
+from clonos.protocol.archive.archived_state import log_order
 from clonos.protocol.archive.dropping import ArchivedFiles, drop_unwanted
 from clonos.protocol.archive.segment_cutter import InputSpool, SegmentCutter
 from clonos.protocol.archive.settled_clock import SettledClock
+from clonos.protocol.archive.state_keeping import has_nothing_of, keep_state
 from clonos.protocol.archive.state_schedule import StateSchedule
 from clonos.protocol.engine.given_rows import GivenRows
 from clonos.protocol.engine.instance import InstanceSnapshot
@@ -233,38 +235,35 @@ class Archivist:
         if not is_due or (self._storing is not None and self._storing.is_alive()):
             return
         self._schedule.begun(now, records)
-        self._storing = threading.Thread(
-            target=self._store_state,
-            args=(name, self._begun(name, state, meta, at)),
-            name="archive",
-            daemon=True,
-        )
-        self._storing.start()
+        self._in_background(self._store_state, name, self._begun(name, state, meta, at))
 
     def keep_beginning(
-        self, name: SnapshotName, state: KeyedState, meta: bytes, snapshot: InstanceSnapshot
+        self, name: SnapshotName, state: KeyedState, meta: Callable[[], bytes], at: LogOffset
     ) -> None:
-        """The instance begins at this snapshot, in an archive that may not have been on when it was taken: what follows
-        it could be repeated from nothing else before there is another one."""
+        """The process goes on from this checkpoint, as `keep_state` has it, in an archive that may not have been on
+        then."""
         if name.final:
-            pending = self._begun(name, state, lambda: meta, snapshot.log_offset)
-            self._storing = threading.Thread(
-                target=self._store_beginning, args=(name, pending), name="archive", daemon=True
-            )
-            self._storing.start()
+            self._in_background(self._store_beginning, name, self._begun(name, state, meta, at))
+
+    def _in_background(
+        self,
+        store: Callable[[SnapshotName, PendingSnapshot | None], None],
+        name: SnapshotName,
+        pending: PendingSnapshot | None,
+    ) -> None:
+        self._storing = threading.Thread(target=store, args=(name, pending), name="archive", daemon=True)
+        self._storing.start()
 
     def _store_beginning(self, name: SnapshotName, pending: PendingSnapshot | None) -> None:
         if pending is None:
             return
         try:
-            store = self._states(name.fence)
-            has_state = any(each.epoch >= name.epoch for each in store.manifests())
-            if has_state or self._opened(name.fence).segments(self._origin).left_by(name.epoch):
-                store.abandon(pending)
-            else:
-                self._store_begun(pending)
+            if has_nothing_of(self._files(name.fence), name.epoch):
+                self._states(name.fence).store(pending)
+                return
         except ClonosError as error:
             self._not_kept(error)
+        self._abandon(pending)
 
     def _begun(
         self, name: SnapshotName, state: KeyedState, meta: Callable[[], bytes], at: LogOffset
@@ -279,23 +278,25 @@ class Archivist:
 
     def _store_state(self, name: SnapshotName, pending: PendingSnapshot | None) -> None:
         """None could not be begun; what is to be dropped goes also then."""
-        try:
-            self._free(name.fence)
+
+        def store() -> None:
+            nonlocal pending
             if pending is not None:
-                self._store_begun(pending)
-            self._compact(name)
+                self._states(name.fence).store(pending)
+                pending = None
+
+        drop, compact = partial(self._free, name.fence), partial(self._compact, name)
+        try:
+            keep_state(drop=drop, write_segments=self.write_due, store=store, compact=compact)
         except ClonosError as error:
             self._not_kept(error)
+        if pending is not None:
+            self._abandon(pending)
 
-    def _store_begun(self, pending: PendingSnapshot) -> None:
-        """Behind the segments up to it: they say which history it is of, should another process end the epoch."""
-        store = self._states(pending.name.fence)
-        try:
-            self.write_due()
-            store.store(pending)
-        except ClonosError:
-            store.abandon(pending)  # its files take room here
-            raise
+    def _abandon(self, pending: PendingSnapshot) -> None:
+        """Its files take room here."""
+        assert self._store is not None, "it was begun there"
+        self._store.abandon(pending)
 
     def _states(self, fence: Fence) -> SnapshotStore:
         """Under the fence of the process. What the newest state has is not stored again."""
@@ -303,9 +304,7 @@ class Archivist:
             if self._store is None:
                 self._store = self._opened(fence).states(self._origin, fence=fence, pending=self._pending)
                 self._store.keep_from(0)
-                newest = max(
-                    self._store.manifests(), default=None, key=lambda name: (name.sequence, name.fence)
-                )
+                newest = max(self._store.manifests(), default=None, key=log_order)
                 if newest is not None and (found := self._store.readable(newest)) is not None:
                     self._store.share(found)
             elif fence > self._store.fence:
@@ -321,14 +320,18 @@ class Archivist:
     def _free(self, fence: Fence) -> None:
         """Drop what is too old or too much, and not needed by what is kept. Raises StorageUnavailable or Fenced."""
         with self._freeing:
-            segments = self._opened(fence).segments(self._origin)
-            segments.drop_leftovers()
-            stored = segments.stored()
+            files = self._files(fence)
+            files.segments.drop_leftovers()
+            stored = files.segments.stored()
             now = self._clock.reads(*_clocks(), (each.written_at for each in stored))
             # Nothing was written before 1970.
             horizon = 0 if now is None else now - int(self._keep * 1_000_000)
-            files = _Files(segments, self._opened(fence).states(self._origin), partial(self._states, fence))
             drop_unwanted(files, stored, horizon, self._most)
+
+    def _files(self, fence: Fence) -> _Files:
+        archive = self._opened(fence)
+        claimed = partial(self._states, fence)
+        return _Files(archive.segments(self._origin), archive.states(self._origin), claimed)
 
     def _not_kept(self, error: ClonosError) -> None:
         log("archive_state", f"a state for the archive could not be stored; the next one will do: {error}")
@@ -340,7 +343,7 @@ class _Files(ArchivedFiles):
     def __init__(
         self, segments: SegmentFiles, states: SnapshotStore, claimed: Callable[[], SnapshotStore]
     ) -> None:
-        self._segments = segments
+        self.segments = segments
         self._states = states
         self._claimed = claimed
 
@@ -348,13 +351,13 @@ class _Files(ArchivedFiles):
         return self._states.manifests()
 
     def left_by(self, epoch: Epoch) -> Iterable[Fence]:
-        return self._segments.left_by(epoch)
+        return self.segments.left_by(epoch)
 
     def forget_states(self, before: Epoch) -> None:
         self._claimed().forget(before_epoch=before)
 
     def drop_segments(self, upto: Epoch) -> None:
-        self._segments.drop_upto(upto)
+        self.segments.drop_upto(upto)
 
 
 def _clocks() -> tuple[int, float]:

@@ -15,7 +15,7 @@ import time
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -343,10 +343,9 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
             self._archivist.restored(snapshot)
             request = self._session.request
             if found is not None and snapshot is not None and request.fresh and not request.standby:
-                meta = metadata.encode(snapshot.without_log(), acked_input=0)
-                self._archivist.keep_beginning(
-                    replace(found.name, fence=request.fence), self._state, meta, snapshot
-                )
+                name = replace(found.name, fence=request.fence)
+                meta = partial(metadata.encode, snapshot.without_log(), acked_input=0)
+                self._archivist.keep_beginning(name, self._state, meta, snapshot.log_offset)
         return snapshot
 
     def resume(self, found: Manifest, resume: Resumption) -> Steps:

@@ -1,0 +1,30 @@
+"""In which order an instance leaves its state in the archive, and what goes with that. It may be cut short anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from clonos.protocol.archive.dropping import ArchivedFiles
+from clonos.protocol.ids import Epoch
+
+
+def keep_state(
+    *,
+    drop: Callable[[], None],
+    write_segments: Callable[[], None],
+    store: Callable[[], None],
+    compact: Callable[[], None],
+) -> None:
+    """What is too old or too much goes first: there may be no room before. The segments up to the state are stored
+    before it: they say which history it is of, should another process end the epoch. Files are put together last, since
+    nothing waits for that."""
+    drop()
+    write_segments()
+    store()
+    compact()
+
+
+def has_nothing_of(files: ArchivedFiles, epoch: Epoch) -> bool:
+    """Whether an archive was not on at the end of an epoch with which a process goes on: then what follows it could be
+    repeated from nothing before the next state, unless that one is kept."""
+    return not any(name.epoch >= epoch for name in files.states()) and not list(files.left_by(epoch))
