@@ -260,13 +260,14 @@ def test_an_operator_in_front_that_stores_before_it_sends_never_goes_back(
     def seen_later() -> int:
         return sum(len(path.read_text().splitlines()) for path in (tmp_path / "later").glob("*.jsonl"))
 
+    with_rows = destination(("a",), 2)
     for number in range(2):
         place.write([{"k": "a", "n": 10 * number + at} for at in range(10)])
         place.await_rows(10 * (number + 1))
-        place.kill(2)
+        place.kill(2, with_rows)
     assert query.restarts == []
     place.until(lambda: seen_later() == 20, "what is seen when no failure leads behind it")
-    place.kill(3)
+    place.kill_until_restart(3, with_rows)
     place.write([{"k": "a", "n": at} for at in range(20, 30)])
     assert sorted(row["n"] for row in place.await_rows(30)) == list(range(30))
     place.until(lambda: seen_later() == 30, "what is seen behind the start")
