@@ -85,13 +85,23 @@ class SegmentFiles:
 
     def left_by(self, epoch: Epoch) -> set[Fence]:
         """The processes that have left segments of an epoch."""
+        return {name.fence for name in self._names_of(epoch)}
+
+    def has_recorded(self, epoch: Epoch) -> bool:
+        """Whether the last segment of an epoch can be read, and has not been erased."""
+        last = self._names_of(epoch)[-1:]
+        try:
+            return any(each.erased_at is None for each in self.read(last))
+        except LogCorrupt:
+            return False
+        finally:
+            self._at_hand = None  # this is not a reader's, which asks for the next one
+
+    def _names_of(self, epoch: Epoch) -> list[SegmentName]:
+        """Of the segments of an epoch, in order."""
         self._list()
-        found = {name.fence for name in self._single if name.epoch == epoch}
-        for several in self._compacted:
-            if epoch in several.epochs:
-                index = self._indexes.get(several) or self._index(several) or {}
-                found |= {name.fence for name in index if name.epoch == epoch}
-        return found
+        self._look_into([several for several in self._compacted if epoch in several.epochs])
+        return sorted(name for name in {*self._single, *self._where} if name.epoch == epoch)
 
     def _look(self) -> None:
         """List what there is, and read the indexes of files that are new."""

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from clonos.errors import StorageUnavailable
+from clonos.protocol.archive.erasure import ErasurePlan, erased
 from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import LOG_BEGIN, NO_OUTPUT, Epoch, LogOffset, Origin, OutputNumber
@@ -139,6 +140,17 @@ def test_what_a_query_goes_on_with_is_kept_where_the_archive_was_not_on_before(t
     leaves.write_due()
     assert names_after(4) == [3], "it was on"
     assert names_after(6) == [3, 6]
+    leaves.take(bundle(1, 1), Epoch(7))
+    leaves.cut(replace(again, epoch=Epoch(7)), content(30), own_from=LogOffset(20), is_end=True)
+    leaves.write_due()
+    segments = Archive(str(tmp_path / "checkpoint")).segments(ORIGIN)
+    last = [name for name in segments.names() if name.epoch == 7]
+    segments.replace(last, [erased(each, at=1) for each in list(segments.read(last))])
+    archive = Archive(str(tmp_path / "checkpoint"))
+    archive.write_erasure(ErasurePlan(()))
+    assert names_after(7) == [3, 6], "an erasure that goes on would take it for its own"
+    archive.end_erasure()
+    assert names_after(7) == [3, 6, 7], "that was erased"
     state.close()
 
 

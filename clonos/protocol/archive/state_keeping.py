@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
-from clonos.protocol.archive.dropping import ArchivedFiles
 from clonos.protocol.ids import Epoch
+from clonos.protocol.line.snapshot_name import SnapshotName
 
 
 def keep_state(
@@ -24,7 +24,9 @@ def keep_state(
     compact()
 
 
-def has_nothing_of(files: ArchivedFiles, epoch: Epoch) -> bool:
-    """Whether an archive was not on at the end of an epoch with which a process goes on: then what follows it could be
-    repeated from nothing before the next state, unless that one is kept."""
-    return not any(name.epoch >= epoch for name in files.states()) and not list(files.left_by(epoch))
+def has_nothing_of(
+    epoch: Epoch, states: Iterable[SnapshotName], has_recorded: Callable[[Epoch], bool]
+) -> bool:
+    """Whether an archive has nothing of the epoch with whose end a process goes on: it was not on then, or that was
+    erased. What follows could be repeated from nothing before the next state, unless that one is kept."""
+    return not any(name.epoch >= epoch for name in states) and not has_recorded(epoch)

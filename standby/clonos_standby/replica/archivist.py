@@ -258,7 +258,11 @@ class Archivist:
         if pending is None:
             return
         try:
-            if has_nothing_of(self._files(name.fence), name.epoch):
+            archive = self._opened(name.fence)
+            states = archive.states(self._origin).manifests()
+            has_recorded = archive.segments(self._origin).has_recorded
+            # While an erasure is cut short none is stored: it would take it for one that it has stored itself.
+            if archive.erasure() is None and has_nothing_of(name.epoch, states, has_recorded):
                 self._states(name.fence).store(pending)
                 return
         except ClonosError as error:
