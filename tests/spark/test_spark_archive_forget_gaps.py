@@ -235,6 +235,4 @@ def test_what_is_noted_of_states_can_be_lost(place: Place, capsys: pytest.Captur
     run(place, (KEY, *OTHERS), OTHERS, OTHERS)
     (row,) = [each for each in place.rows()[-len(OTHERS) :] if each["k"] == "ann"]
     assert cli.main(["explain", str(place.checkpoint), row["clonos_id"]]) == 0, capsys.readouterr()
-    cli.main(["archive", "verify", str(place.checkpoint)])
-    lost = [each for each in capsys.readouterr().out.splitlines() if "CANNOT" in each]
-    assert all("which was erased, and there is no state from between" in each for each in lost), lost
+    assert cli.main(["archive", "verify", str(place.checkpoint)]) == 0, capsys.readouterr()
