@@ -87,6 +87,15 @@ class PendingSnapshot:
     increment: bytes = b""
 
 
+def begin_whole(state: Checkpointed, name: SnapshotName, meta: bytes, directory: str) -> PendingSnapshot:
+    """Fix the whole state as it is now, under a name, in a new local directory on the same device as the state: one for
+    whichever store of the instance it will be stored by. Raises StateError."""
+    if SnapshotName.parse(str(name)) != name:
+        raise StateError(f"epoch {name.epoch} or sequence {name.sequence} of a snapshot is out of range")
+    state.checkpoint(directory)
+    return PendingSnapshot(directory, name, bytes(meta))
+
+
 class SnapshotStore:
     """See the module.
 
@@ -142,8 +151,6 @@ class SnapshotStore:
     ) -> PendingSnapshot:
         """Fix the state as it is now. Cheap; the instance goes on when it returns."""
         name = SnapshotName(epoch, self.fence, sequence, final)
-        if SnapshotName.parse(str(name)) != name:
-            raise StateError(f"epoch {epoch} or sequence {sequence} of a snapshot is out of range")
         whole = self._whole
         may_be_part = whole is not None and not final and not self._events.is_full(whole)
         if may_be_part and (increment := state.increment()) is not None:
@@ -152,8 +159,7 @@ class SnapshotStore:
         if self._pending is None:
             raise StateError(f"the snapshots in {self._folder.path} are only looked at here")
         directory = os.path.join(self._pending, f"{epoch}-{sequence}-{next(self._pending_numbers)}")
-        state.checkpoint(directory)
-        return PendingSnapshot(directory=directory, name=name, meta=bytes(meta))
+        return begin_whole(state, name, meta, directory)
 
     def finish(self, pending: PendingSnapshot) -> Manifest:
         """`store`, and what has been stored."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -151,6 +153,37 @@ def test_what_a_query_goes_on_with_is_kept_where_the_archive_was_not_on_before(t
     assert names_after(7) == [3, 6], "an erasure that goes on would take it for its own"
     archive.end_erasure()
     assert names_after(7) == [3, 6, 7], "that was erased"
+    state.close()
+
+
+def test_an_instance_does_not_wait_for_the_storage_of_the_archive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = KeyedState(str(tmp_path / "state"))
+    answers = threading.Event()
+
+    def asked(*_: Any) -> None:
+        assert threading.current_thread() is not threading.main_thread()
+        assert answers.wait(60)
+
+    monkeypatch.setattr(Archive, "begin_writing_of", asked)
+    leaves = archivist(tmp_path)
+    name = SnapshotName(Epoch(3), Fence(5), 0, True)
+    leaves.keep_beginning(name, state, lambda: b"meta", LogOffset(10))
+    state.save(b"k", {"n": "later"})
+    answers.set()
+    assert leaves._storing is not None
+    leaves._storing.join()
+    store = Archive(str(tmp_path / "checkpoint")).states(ORIGIN)
+    (stored,) = store.manifests()
+    found = store.named(str(stored))
+    assert stored.epoch == 3 and found is not None
+    store.restore(found, str(tmp_path / "as it was"))
+    as_it_was = KeyedState(str(tmp_path / "as it was"))
+    assert state.get(b"k") is not None and as_it_was.get(b"k") is None, (
+        "the state is that of when it was begun"
+    )
+    as_it_was.close()
     state.close()
 
 

@@ -4,7 +4,8 @@ What is left when is `protocol.archive.segment_cutter`'s matter. Input is kept i
 beyond some size in a file without a name, which goes with the process.
 
 States are what a later repetition begins from. They are stored in a thread of their own, and one that could not be
-stored is no loss: a repetition begins farther back.
+stored is no loss: a repetition begins farther back. Only they are begun while the instance waits, on its host's disk:
+storage of the archive may take long to answer.
 
 What is too old or too much goes before a state is stored, and where storage has refused a segment: on a full disk
 it may be what takes the room.
@@ -13,7 +14,9 @@ it may be what takes the room.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
+import shutil
 import socket
 import tempfile
 import threading
@@ -24,7 +27,7 @@ from contextlib import suppress
 from functools import partial
 from typing import IO, Final
 
-from clonos.errors import ClonosError, StorageUnavailable
+from clonos.errors import ClonosError, SnapshotCorrupt, StorageUnavailable
 from clonos.protocol.archive.archive_segment import ArchiveSegment, RanOn
 from clonos.protocol.archive.archived_state import log_order
 from clonos.protocol.archive.dropping import ArchivedFiles, drop_unwanted
@@ -42,9 +45,10 @@ from clonos.protocol.line.snapshot_name import MARKED_EVERY, SnapshotName
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.storage.archive import Archive
 from clonos.storage.archive_keys import NO_KEYS, ArchiveKeys
+from clonos.storage.disk_errors import disk
 from clonos.storage.keyed_state import KeyedState
 from clonos.storage.segment_files import SegmentFiles
-from clonos.storage.snapshots import PendingSnapshot, SnapshotStore
+from clonos.storage.snapshots import PendingSnapshot, SnapshotStore, begin_whole
 from clonos.wire.block import has_rows, without_ride_along
 from clonos.wire.messages import Bundle
 from clonos_standby.server.log import log
@@ -140,6 +144,7 @@ class Archivist:
         self._due: deque[ArchiveSegment] = deque()
         self._archive: Archive | None = None
         self._has_program = False
+        self._begun_states = itertools.count()
         self._store: SnapshotStore | None = None
         self._storing: threading.Thread | None = None
         self._writing = threading.Lock()
@@ -267,15 +272,21 @@ class Archivist:
                 return
         except ClonosError as error:
             self._not_kept(error)
-        self._abandon(pending)
+        _abandon(pending)
 
     def _begun(
         self, name: SnapshotName, state: KeyedState, meta: Callable[[], bytes], at: LogOffset
     ) -> PendingSnapshot | None:
+        number = next(self._begun_states)
+        directory = os.path.join(self._pending, f"{Fence(name.fence).text}-{number}")
+        sequence = MARKED_EVERY * at  # of those inside an epoch, too, all are kept
         try:
-            sequence = MARKED_EVERY * at  # of those inside an epoch, too, all are kept
-            store = self._states(name.fence)
-            return store.begin(state, meta(), epoch=name.epoch, sequence=sequence, final=name.final)
+            with disk(f"making {self._pending}", corrupt=SnapshotCorrupt):
+                if not number:
+                    shutil.rmtree(self._pending, ignore_errors=True)  # an earlier process's
+                os.makedirs(self._pending, exist_ok=True)
+            stored_as = SnapshotName(name.epoch, name.fence, sequence, name.final)
+            return begin_whole(state, stored_as, meta(), directory)
         except ClonosError as error:
             self._not_kept(error)
             return None
@@ -295,18 +306,13 @@ class Archivist:
         except ClonosError as error:
             self._not_kept(error)
         if pending is not None:
-            self._abandon(pending)
-
-    def _abandon(self, pending: PendingSnapshot) -> None:
-        """Its files take room here."""
-        assert self._store is not None, "it was begun there"
-        self._store.abandon(pending)
+            _abandon(pending)
 
     def _states(self, fence: Fence) -> SnapshotStore:
         """Under the fence of the process. What the newest state has is not stored again."""
         with self._opening:
             if self._store is None:
-                self._store = self._opened(fence).states(self._origin, fence=fence, pending=self._pending)
+                self._store = self._opened(fence).states(self._origin, fence=fence)
                 self._store.keep_from(0)
                 newest = max(self._store.manifests(), default=None, key=log_order)
                 if newest is not None and (found := self._store.readable(newest)) is not None:
@@ -362,6 +368,11 @@ class _Files(ArchivedFiles):
 
     def drop_segments(self, upto: Epoch) -> None:
         self.segments.drop_upto(upto)
+
+
+def _abandon(pending: PendingSnapshot) -> None:
+    """Its files take room."""
+    shutil.rmtree(pending.directory, ignore_errors=True)
 
 
 def _clocks() -> tuple[int, float]:
