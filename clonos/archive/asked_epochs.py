@@ -120,7 +120,19 @@ def epochs_between(
     """Of those that the instance has, from one to another, of which each may be left open; None where none has ended.
     Without `since` it begins with `first`. Raises ConfigurationError."""
     last = instance.last_ended if upto is None else epoch_at(instance, upto)
-    return None if last is None else (first if since is None else _epoch_from(instance, since), last)
+    if last is None:
+        return None
+    if since is None:
+        return first, last
+    begin = _epoch_from(instance, since)
+    if upto is not None and begin > last and not _is_in_order(since, upto):
+        raise ConfigurationError(f"what is asked for begins with {since}, and ends with {upto} before that")
+    return begin, last
+
+
+def _is_in_order(since: str, upto: str) -> bool:
+    """Whether it may be that no epoch of an instance ended between these, which are in order."""
+    return not since.isdigit() and not upto.isdigit() and microseconds(since) <= microseconds(upto)
 
 
 def epoch_at(instance: ArchivedInstance, at: str) -> Epoch:

@@ -35,7 +35,6 @@ from clonos.protocol.fence import Fence
 from clonos.protocol.frontier import numbers_of
 from clonos.protocol.ids import NO_EPOCH, Epoch, LogOffset, Origin
 from clonos.protocol.line.snapshot_name import MARKED_EVERY
-from clonos.protocol.recovery.causal.replayer import HINT
 from clonos.protocol.side_output import MAIN
 from clonos.protocol.versions.programs import Programs
 from clonos.storage.keyed_state import KeyedState, WrittenAnew, has_remains
@@ -50,6 +49,10 @@ from clonos_standby.replica.instance_config import instance_config
 from clonos_standby.replica.outcomes import Outcomes
 
 _FENCE: Final = Fence(1)  # of the desk's own states
+_HINT: Final = (
+    "What the function depends on has changed since: bring its modules back, and the files that they read, as they "
+    "were then. Or the function does something that is not recorded, as reading a clock without ctx (docs/limits.md)"
+)
 
 
 class Desk:
@@ -101,6 +104,8 @@ class Desk:
         with nullcontext() if self._tracer and self._tracer.speaks else redirect_stdout(sys.stderr):
             try:
                 return self._repeat(node, episode)
+            except DivergenceError as error:
+                raise DivergenceError(error.message, where=error.where, hint=_HINT) from error
             finally:
                 ending.check()
 
@@ -121,7 +126,6 @@ class Desk:
                 f"the replay of epoch {episode.epoch} ends at log offset {instance.log_offset}, and the epoch ended at "
                 f"{episode.ended.log_end}",
                 where=self._services.where(None),
-                hint=HINT,
             )
         instance.truncate({self._origin: instance.log_offset})
         self.epoch = episode.epoch

@@ -205,11 +205,11 @@ class KeyEraser:
         marked: set[Epoch] = set(gaps)
         known: set[Epoch] = set()
         waits: set[Epoch] = set()
-        why = "it cannot be repeated"
+        whys: dict[Epoch, str] = {}
         for each, desk in _repeated(instance, watcher):
             was_called = watcher.was_called()  # of one that could not be repeated it says nothing
             if isinstance(each, Lacking):
-                why = each.why
+                whys.setdefault(NO_EPOCH if each.epoch is None else each.epoch, each.why)
                 continue
             known.add(each.epoch)
             self._repeats[instance.origin].add(each.epoch)
@@ -223,6 +223,8 @@ class KeyEraser:
                     marked.add(epoch)
                 continue
             episode = instance.episode(epoch)
+            cause = max((each for each in whys if each <= epoch), default=None)
+            why = "it cannot be repeated" if cause is None else whys[cause]
             lacking = episode if isinstance(episode, Lacking) else Lacking(why)
             if is_erased(instance, epoch):
                 continue

@@ -35,14 +35,20 @@ class Mask:
     def __str__(self) -> str:
         return ",".join(self._given)
 
-    def check(self, query: ArchivedQuery) -> None:
-        """Raises ConfigurationError where no row of the query has such a column: it would hide nothing."""
+    def check(self, query: ArchivedQuery) -> str:
+        """What its reader has to know of it, or "". Raises ConfigurationError where no row of the query can have such a
+        column, field, or entry of a map: it would hide nothing."""
         known = {name.casefold() for name in _names(query)}
-        if unknown := [name for name in self._given if name.casefold() not in known]:
+        unknown = ", ".join(name for name in self._given if name.casefold() not in known)
+        there = f"There are {', '.join(sorted(_names(query)))}"
+        if not unknown:
+            return ""
+        if not any("map<" in column.type for column in _columns(query)):
             raise ConfigurationError(
-                f"no row of the query has a column {', '.join(unknown)}, so that nothing would be hidden by it",
-                hint=f"There are {', '.join(sorted(_names(query)))}",
+                f"no row of the query has a column {unknown}, so that nothing would be hidden by it",
+                hint=there,
             )
+        return f"no column is called {unknown}: hidden are entries of maps under that name. {there}"
 
     def hides(self, name: str) -> bool:
         return name.casefold() in self._names
@@ -58,7 +64,7 @@ class Mask:
             value = json.loads(text)
         except ValueError:
             return False
-        return bool(value != self._value(value))
+        return json.dumps(value) != json.dumps(self._value(value))  # NaN equals nothing
 
     def row(self, row: dict[str, Any]) -> dict[str, Any]:
         """A row without these values."""

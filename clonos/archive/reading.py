@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,6 +34,7 @@ from clonos.protocol.ids import (
     NodeId,
     Origin,
     OutputNumber,
+    epoch_after,
     epoch_before,
 )
 from clonos.protocol.line.snapshot_name import SnapshotName
@@ -150,23 +151,29 @@ class ArchivedInstance:
         epochs = sorted(self.epochs)
         damaged = ""
         try:
-            at = bisect_left(epochs, number, key=self._emitted)
+            at = bisect_left(range(len(epochs)), number, key=partial(self._emitted_upto, epochs))
         except LogCorrupt as error:  # of an epoch on the way: those that can be read say it, too
-            ends = [(epoch, self.emitted(epoch)) for epoch in epochs]
-            at = next(
-                (at for at, (_, emitted) in enumerate(ends) if emitted and emitted >= number), len(epochs)
+            ends = [self.emitted(epoch) for epoch in epochs]
+            ended = (
+                at for at, emitted in enumerate(ends) if emitted is not None and number <= emitted < LAST
             )
-            damaged = error.message if at > 0 and ends[at - 1][1] is None else ""
-        is_behind_another = 0 < at < len(epochs) and epochs[at] == epochs[at - 1] + 1
+            last_is_open = bool(ends) and ends[-1] == LAST
+            at = next(ended, len(epochs) - last_is_open)
+            damaged = error.message if at > 0 and ends[at - 1] is None else ""
         why = f"it may have been made in an epoch of which the archive is damaged: {damaged}"
         if at == len(epochs):
             return Lacking(why if damaged else "its epoch is not in the archive"), LAST
         last = self._emitted(epochs[at])
+        is_behind_another = (
+            at > 0 and epochs[at] == epoch_after(epochs[at - 1]) and self.has_ended(epochs[at - 1])
+        )
         before = NO_OUTPUT if is_behind_another and not damaged else self._last_before(epochs[at])
         if not isinstance(before, Lacking) and number > before:
             return epochs[at], last
         if not damaged:
             why = "its epoch is not in the archive" + (" any more" if at == 0 else "")
+            if at > 0 and not self.has_ended(epochs[at - 1]):
+                why += f", or is epoch {epochs[at - 1]}, which has not ended, as far as the archive has it"
         if isinstance(before, Lacking):
             return replace(before, why=f"{why}, or it is epoch {epochs[at]}: {before.why}"), last
         return Lacking(why), before
@@ -196,6 +203,13 @@ class ArchivedInstance:
             return self._emitted(epoch)
         except LogCorrupt:
             return None
+
+    def _emitted_upto(self, epochs: Sequence[Epoch], at: int) -> OutputNumber:
+        """The number of the last row up to the end of one of these epochs; where the archive has later ones, and not
+        that end, at least that of the one before. So it never falls. Raises LogCorrupt."""
+        is_last = at == len(epochs) - 1
+        found = (self._emitted(epoch) for epoch in reversed(epochs[: at + 1]))
+        return next((emitted for emitted in found if emitted < LAST or is_last), NO_OUTPUT)
 
     def _emitted(self, epoch: Epoch) -> OutputNumber:
         """Raises LogCorrupt."""
@@ -434,6 +448,9 @@ class ArchivedInstance:
         """At the desk, epoch by epoch up to one: each that was repeated, or why it cannot be, which is the last one. It
         begins with the newest state before the epoch `since`, if not before `upto`, or, where it goes up to the output
         row `number`, with one inside that. `begins` is told of each before. Raises DivergenceError."""
+        if upto not in self.epochs:
+            yield Lacking(f"epoch {upto}: it is not in the archive", epoch=upto)
+            return
         passed_over: set[SnapshotName] = set()  # states that are damaged
         while True:
             first = upto if since is None else since

@@ -28,7 +28,7 @@ KeyState = tuple[tuple[Any, ...], Any]
 def states_of(instance: ArchivedInstance, epoch: Epoch) -> Iterator[KeyState]:
     """Of an instance at the end of an epoch, by key. Raises StateError where the epoch cannot be repeated."""
     with desk_for(instance) as desk:
-        why = "it is not in the archive"
+        why = ""
         for found in instance.repeated(epoch, desk, number=LAST):
             why = found.why if isinstance(found, Lacking) else ""
         if not why:

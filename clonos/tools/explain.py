@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,8 @@ def run(arguments: argparse.Namespace) -> int:
     query.load_programs()
     row = RowId.parse(arguments.row, query.id)
     mask = Mask.parse(arguments.mask)
-    mask.check(query)
+    if note := mask.check(query):
+        print(note, file=sys.stderr)
     said = explain(query, row, inputs=arguments.inputs, depth=arguments.depth, calls=arguments.calls)
     if mask:
         mask.hide(said)

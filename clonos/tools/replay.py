@@ -194,15 +194,22 @@ def _compared(
         with desk_for(instance, what_if) as desk:
             for found in instance.repeated(upto, desk, since=since, begins=partial(what_if.begins, desk)):
                 if isinstance(found, Lacking):
-                    raise _not_repeated(instance, found.why)
+                    behind = instance.first_behind(since if found.epoch is None else found.epoch, upto)
+                    raise _not_repeated(instance, found.why, behind)
             what_if.close()
     return what_if.compared
 
 
-def _not_repeated(instance: ArchivedInstance, why: str) -> StateError:
+def _not_repeated(instance: ArchivedInstance, why: str, behind: Epoch | None = None) -> StateError:
+    """With the epoch from which it may be, if there is one."""
+    from_there = (
+        ""
+        if behind is None
+        else f"There is a state to begin with again before epoch {behind}: --from {behind}. "
+    )
     return StateError(
         f"{instance} cannot be repeated: {why}",
-        hint="`clonos archive verify` says of every epoch whether it can be repeated",
+        hint=f"{from_there}`clonos archive verify` says of every epoch whether it can be repeated",
     )
 
 

@@ -63,7 +63,9 @@ def asked_about_times(place: Place, capsys: pytest.CaptureFixture[str], ends: li
     (_, (first, newest)) = runs
     assert cli.main([*state, ends[2]]) == 0
     assert cli.main([*state, f"{first}"]) == 0
-    assert cli.main([*state, f"{first - 1}"]) == 0, "nothing but the state at its end is there"
+    capsys.readouterr()
+    assert cli.main([*state, f"{first - 1}", "--json"]) == 0, "nothing but the state at its end is there"
+    assert '"turns": 4' in capsys.readouterr().out, "it is not that of when the archive was turned off"
     assert cli.main([*state, f"{last + 1}"]) != 0
     assert f"epochs {first} to {newest}." in capsys.readouterr().err
     find = ["archive", "find", str(place.checkpoint), "--operator", "total", "k=a"]

@@ -15,6 +15,7 @@ from clonos.archive.asked_epochs import asked_epochs
 from clonos.archive.erasing_beyond import beyond_epochs
 from clonos.archive.gaps import ArchiveGaps
 from clonos.archive.reading import ArchivedInstance
+from clonos.errors import ConfigurationError
 from clonos.protocol.archive.archive_segment import ArchiveSegment, EpochEnded
 from clonos.protocol.archive.erasure import erased
 from clonos.protocol.archive.missing import Absence
@@ -231,6 +232,14 @@ def test_what_is_asked_for_and_not_there_is_said(
     assert asked.between == between
     for said, text in zip(map(str, asked.absent), absent, strict=True):
         assert said == text or said.startswith((f"{text}, ", f"{text} ")), said
+
+
+def test_bounds_in_the_wrong_order_are_refused(tmp_path: Path) -> None:
+    every = left(tmp_path, [ENDED] * 3, [ENDED] * 3)
+    gaps = ArchiveGaps(every, Epoch(2))
+    with pytest.raises(ConfigurationError, match="begins with 2, and ends with 1 before that"):
+        asked_epochs(every[0], gaps, "2", "1")
+    assert asked_epochs(every[0], gaps, "1", "2026-11-30T10:00:00").between == (1, 2)
 
 
 def test_a_list_shows_gaps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import xml.etree.ElementTree as ET
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from clonos.archive.shown_value import as_json
 from clonos.errors import ClonosError, ConfigurationError, StateError, UserFunctionError
 from clonos.protocol.archive.episode import Lacking
 from clonos.protocol.ids import Origin
+from clonos.protocol.topology import Column
 from clonos.tools.explain import _lacks, lines
 
 QUERY = "a" * 32
@@ -107,6 +109,21 @@ def test_a_call_that_was_given_many_records_is_not_all_in_the_text() -> None:
     assert "  called   for 1234 records at once" in text and "  key      and 20 more" in text
 
 
+def test_a_mask_that_hides_nothing_is_refused_and_one_of_entries_of_maps_alone_is_told_of() -> None:
+    def query(kind: str) -> Any:
+        columns = (Column("n", "bigint"), Column("more", kind))
+        node = SimpleNamespace(columns=columns, side_outputs={}, derived={})
+        return SimpleNamespace(program=SimpleNamespace(nodes=(node,)))
+
+    assert Mask({"N", "x"}).check(query("struct<x:int>")) == ""
+    with pytest.raises(
+        ConfigurationError, match=r"no row of the query has a column card.*There are more, n, x"
+    ):
+        Mask({"card", "n"}).check(query("struct<x:int>"))
+    told = Mask({"card", "n"}).check(query("array<map<string,int>>"))
+    assert told == "no column is called card: hidden are entries of maps under that name. There are more, n"
+
+
 def test_what_is_masked_is_nowhere() -> None:
     said = copy.deepcopy(SAID)
     Mask({"card"}).hide(said)
@@ -118,6 +135,7 @@ def test_what_is_masked_is_nowhere() -> None:
         "m": {"CARD": "***", "n": 1, 7: {"card": "***"}},
         "l": [{"card": "***"}],
     }
+    assert not any(map(Mask({"card"}).hides_of_text, ["NaN", "[NaN, Infinity]", '{"n": NaN}']))
     assert Mask({"card"}).hides_of_text('{"a": {"c\\u0061rd": 4711}}') and not Mask({"card"}).hides_of_text(
         "card"
     )

@@ -88,7 +88,8 @@ def run(
     """Print them; 1 where nothing is found, or something could not be searched."""
     conditions = [] if arguments.where == ["all"] else list(map(Condition.parse, arguments.where))
     mask = Mask.parse(arguments.mask)
-    mask.check(query)
+    if note := mask.check(query):
+        print(note, file=sys.stderr)
     if hidden := [
         each.column
         for each in conditions

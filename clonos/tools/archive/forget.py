@@ -109,8 +109,8 @@ def _looked(eraser: KeyEraser, arguments: argparse.Namespace) -> Erasure:
         _print(found.epochs, found.states, found.unknown, is_done=False, in_json=arguments.json)
         one, why = next(iter(found.unknown.items()))
         hint = (
-            "Mend that, as by running this where the modules of the query are, or give --erase-unknown, which erases "
-            "it, too"
+            "Where it can be mended, mend it: put a file back that was lost, or run this where the modules of the "
+            "query are. Otherwise give --erase-unknown, which erases it, too"
         )
         raise StateError(
             f"whether the key is in {one} cannot be found out ({why})",

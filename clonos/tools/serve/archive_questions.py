@@ -38,10 +38,11 @@ class ArchiveQuestions:
         self._turn = threading.Lock()
 
     def listed(self) -> dict[str, Any]:
-        """By operator, how many rows can be asked for, and from when; none where there is no archive."""
+        """By operator, how many rows can be asked for, and from when; none where there is no archive. The `note` is
+        what readers have to know of the mask."""
         try:
             query = ArchivedQuery(self._location)
-            self._mask.check(query)
+            note = self._mask.check(query)
             instances = [each for each in query.instances() if each.segments]
         except ClonosError as error:
             return {"error": error.message, "operators": []}
@@ -57,7 +58,7 @@ class ArchiveQuestions:
         for said in operators.values():
             said["epochs"] = [min(said["epochs"]), max(said["epochs"])]
             said["times"] = [moment(min(said["times"])), moment(max(said["times"]))]
-        return {"operators": list(operators.values())}
+        return {"operators": list(operators.values()), "note": note}
 
     def found(
         self, operator: str, where: Sequence[str], since: str, upto: str, is_wanted: Callable[[], bool]

@@ -33,8 +33,9 @@ export async function openArchive(number) {
     if (number !== query || !(said.operators.length || said.error)) return;
     find("archive").hidden = false;
     if (said.error) { find("archived").textContent = said.error; return; }
-    find("archived").textContent = said.operators.map((one) =>
-      `${one.name}: epochs ${one.epochs[0]} to ${one.epochs[1]}, ${size(one.bytes)}`).join(" · ");
+    const there = said.operators.map((one) =>
+      `${one.name}: epochs ${one.epochs[0]} to ${one.epochs[1]}, ${size(one.bytes)}`);
+    find("archived").textContent = [...there, ...(said.note ? [said.note] : [])].join(" · ");
     find("operator").replaceChildren(...said.operators.map((one) => element("option", {}, one.name)));
     find("operator").value = said.operators.at(-1).name;
   } catch (error) {
