@@ -20,6 +20,7 @@ from clonos.sim.command import (
     run_mixed_with_induced,
     run_mixed_with_rounds,
     run_rolled_back,
+    wide_storm,
 )
 from clonos.sim.coordinator import Coordinator
 from clonos.sim.plan import draw_plan
@@ -61,6 +62,21 @@ def test_without_faults_every_run_is_exact(kind: RecoveryKind) -> None:
         plan = rolled_back(draw_plan(seed), kind)
         report = run(replace(plan, faults=0, impure=True))
         assert report.outcome == "exact" and not report.struck, str(report)
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(
+            9803059,
+            id="the checker took a commit for lost that the next start writes into Spark's files again",
+        ),
+        pytest.param(9803177, id="snapshots went while rows that rely on them were on their way to the sink"),
+    ],
+)
+def test_a_storm_of_eager_checkpoints_that_once_went_wrong_is_right(seed: int) -> None:
+    report = run(rolled_back(wide_storm(seed), RecoveryKind.EAGER))
+    assert report.right, str(report)
 
 
 @pytest.mark.parametrize("most", [0, 1])

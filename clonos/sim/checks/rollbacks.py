@@ -46,9 +46,7 @@ class Rollbacks:
     def stored(self, origin: Origin) -> None:
         """It has a checkpoint more, perhaps one of a process that was lost. The newest one, with which the next start
         begins, has what has been passed on."""
-        if origin not in self._passed or any(
-            each.kind is Fault.SNAPSHOTS_GONE for each in self._world.faults.struck
-        ):
+        if origin not in self._passed or self._are_snapshots_gone:
             return
         epoch, last = self._passed[origin]
         snapshots = self._world.checkpoint.snapshots(origin)
@@ -112,11 +110,12 @@ class Rollbacks:
     def shows(self, sink: Origin, tag: Tag) -> None:
         """A failure that strikes now leads to a line that has the row."""
         assert self._world.driver is not None
+        checkpoint = self._world.checkpoint
+        if checkpoint.passed < checkpoint.settled or self._are_snapshots_gone:
+            return  # the next start writes Spark's commit again first; or what the row relied on was taken away since
         try:
             line = self._world.driver.next_line()
         except CheckpointMismatch as behind:
-            if any(each.kind is Fault.SNAPSHOTS_GONE for each in self._world.faults.struck):
-                return
             raise Violation("output rule", behind.message) from behind
         except SnapshotCorrupt:
             return  # a checkpoint is gone, and the next start is refused
@@ -132,6 +131,10 @@ class Rollbacks:
                 "output rule",
                 f"sink {sink} shows row {tag.position} of {sender}, and would begin behind {last}",
             )
+
+    @property
+    def _are_snapshots_gone(self) -> bool:
+        return any(each.kind is Fault.SNAPSHOTS_GONE for each in self._world.faults.struck)
 
     def _is_done_anew(self, sender: Origin) -> bool:
         """Whether it may send something else, if the line lets it."""
