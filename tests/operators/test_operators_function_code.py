@@ -265,6 +265,18 @@ def test_of_an_operator_it_is_that_of_its_functions(tmp_path: Path, form: str) -
     assert is_another(*found)
 
 
+def test_what_is_not_followed_is_not_found_out(tmp_path: Path) -> None:
+    """What the function imports itself, and what it looks up as text."""
+    before = "    return row.weight(1)\n"
+    after = "    from shop.rates import OTHER\n    return OTHER + globals()['UNUSED']\n"
+    edit = (JOBS, before, after)
+    then = digest(tmp_path / "then", lambda job: job.plain, edit)
+    for at, changed in enumerate(
+        (NO_CHANGES["a constant that is not named"], NO_CHANGES["what is not named"])
+    ):
+        assert then == digest(tmp_path / f"{at}", lambda job: job.plain, edit, changed)
+
+
 def test_of_what_the_library_has_made_there_is_none() -> None:
     assert code_of(lambda: ProcessOperator(len, ["n"], name="x")) == ""
     assert code_of(None) == ""
