@@ -10,19 +10,20 @@ What counts is collected as a set for each module, so that the order in which th
 
 from __future__ import annotations
 
-import dis
 import functools
 import hashlib
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from types import CodeType, FunctionType, MethodType, ModuleType
+from types import FunctionType, MethodType, ModuleType
 from typing import Any, Final
 
 from clonos.operators.module_source import (
     Chain,
+    Imported,
     ModuleSource,
     Statement,
+    code_said,
     enclosed_names_of,
     names_of,
     source_of,
@@ -139,7 +140,7 @@ class _Walk:
     def _take_function(self, function: FunctionType) -> None:
         """That was pickled by its value, with the globals that it names."""
         if _top(function.__module__) not in _LIBRARY:
-            self._say(str(function.__module__), _code_said(function.__code__))
+            self._say(str(function.__module__), code_said(function.__code__))
         cells = dict(zip(function.__code__.co_freevars, _contents(function), strict=True))
         self._values += [*cells.values(), *(function.__defaults__ or ())]
         self._values += (function.__kwdefaults__ or {}).values()
@@ -181,7 +182,7 @@ class _Walk:
             return
         bound = source.bound.get(name, [])
         said = [each.said if isinstance(each, Statement) else each for each in bound]
-        self._say(module.__name__, name, said)
+        self._say(module.__name__, name, said, _other_code(module, name, bound))
         for each in bound:
             if isinstance(each, Statement):
                 for chain in each.names:
@@ -218,7 +219,7 @@ class _Walk:
         if module is not None and self._is_users(module):
             self._seen_names.add((module.__name__, kind.__qualname__))
             for method in _methods(kind):
-                self._say(module.__name__, method.__qualname__, _code_said(method.__code__))
+                self._say(module.__name__, method.__qualname__, code_said(method.__code__))
                 for chain in names_of(method.__code__):
                     self._follow(module, chain)
 
@@ -227,7 +228,7 @@ class _Walk:
         if function.__qualname__ != name or module is None or vars(module) is not function.__globals__:
             return
         if self._is_users(module):
-            self._say(module.__name__, name, _code_said(function.__code__))
+            self._say(module.__name__, name, code_said(function.__code__))
             for chain in names_of(function.__code__):
                 self._follow(module, chain)
 
@@ -295,6 +296,17 @@ def _unwrapped(value: Any) -> list[Any]:
     return found
 
 
+def _other_code(module: ModuleType, name: str, bound: Iterable[Statement | Imported]) -> str:
+    """Of a function that is not what the source of its module says: it was put there by other means, or the file has
+    changed since the module was loaded. Else ""."""
+    found = vars(module).get(name)
+    if not isinstance(found, FunctionType) or found.__code__.co_name != name:
+        return ""
+    said = code_said(found.__code__)
+    defined = [code for each in bound if isinstance(each, Statement) for code in each.defined(name)]
+    return "" if not defined or said in map(code_said, defined) else said
+
+
 def _wrapped(value: Any) -> Any:
     held = getattr(value, "__dict__", None)
     return held.get("__wrapped__") if isinstance(held, dict) else None
@@ -318,19 +330,3 @@ def _contents(function: FunctionType) -> list[Any]:
         except ValueError:  # of a variable that has not been set yet
             found.append(None)
     return found
-
-
-def _code_said(code: CodeType) -> str:
-    """But for a docstring."""
-    used = {step.arg for step in dis.get_instructions(code) if step.opcode in dis.hasconst}
-    constants = []
-    for at, constant in enumerate(code.co_consts):
-        if isinstance(constant, CodeType):
-            constants.append(_code_said(constant))
-        elif isinstance(constant, frozenset):
-            constants.append(repr(sorted(map(repr, constant))))
-        elif at > 0 or at in used or not isinstance(constant, str):
-            constants.append(repr(constant))
-        else:
-            constants.append("")
-    return repr((code.co_code, code.co_names, code.co_varnames, code.co_freevars, constants))

@@ -41,11 +41,21 @@ class Statement:
     @cached_property
     def names(self) -> list[Chain]:
         """That it loads when it is run, or that functions in it load."""
+        return list(dict.fromkeys(names_of(self._code)))
+
+    def defined(self, name: str) -> list[CodeType]:
+        """Of a function that it defines."""
+        inside = (each for each in self._code.co_consts if isinstance(each, CodeType))
+        return [each for each in inside if each.co_name == name]
+
+    @cached_property
+    def _code(self) -> CodeType:
         assert self.said  # what does not count is taken away
         body = [each if isinstance(each, ast.stmt) else _alone(each) for each in self.parts]
         module = ast.fix_missing_locations(ast.Module(body, []))
-        code = compile(module, "<source>", "exec", __future__.annotations.compiler_flag, dont_inherit=True)
-        return list(dict.fromkeys(names_of(code)))
+        flags = __future__.annotations.compiler_flag
+        found: CodeType = compile(module, "<source>", "exec", flags, dont_inherit=True)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +95,20 @@ def names_of(code: CodeType, *, is_outermost: bool = True) -> Iterator[Chain]:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from names_of(constant, is_outermost=False)
+
+
+def code_said(code: CodeType) -> str:
+    """What counts of a code: neither a docstring, nor where constants stand."""
+    steps = [(step.opname, _argument_said(step)) for step in dis.get_instructions(code)]
+    return repr((steps, code.co_exceptiontable, code.co_varnames, code.co_freevars))
+
+
+def _argument_said(step: dis.Instruction) -> str:
+    if isinstance(step.argval, CodeType):
+        return code_said(step.argval)
+    if isinstance(step.argval, frozenset):
+        return repr(sorted(map(repr, step.argval)))
+    return repr(step.argval)
 
 
 def enclosed_names_of(code: CodeType) -> Iterator[Chain]:

@@ -392,6 +392,13 @@ def test_digests_of_earlier_versions_are_not_compared() -> None:
     assert is_another(now, now.replace("=", "=0"))
 
 
+def test_a_function_that_is_not_that_of_the_source_is_another(tmp_path: Path) -> None:
+    with loaded(tmp_path / "it") as job:
+        before = code_digest(job.keep)
+        job.helper.__code__ = (lambda n: n + 9).__code__.replace(co_name="helper")
+        assert is_another(before, code_digest(job.keep))
+
+
 def test_what_has_run_since_makes_no_difference(tmp_path: Path) -> None:
     """A function may keep something in its module, as at the desk when another instance has been repeated."""
     lazily = "def plain(key, row, ctx):\n    global SCALE, TWICE\n    SCALE, TWICE = keep, its\n    return helper\n"
