@@ -145,11 +145,16 @@ class Desk:
         for queue, is_event in ((self._services.timers, False), (self._services.event_timers, True)):
             yield from ((*timer, is_event) for timer in queue.pending())
 
+    @property
+    def state(self) -> KeyedState:
+        """As it is now, with its timers."""
+        assert self._state is not None
+        return self._state
+
     def states(self) -> Iterator[tuple[bytes, Any]]:
         """Every entry of the keyed state, by its key in bytes."""
-        assert self._state is not None
-        self._state.flush()
-        yield from self._state.scan(b"")
+        self.state.flush()
+        yield from self.state.scan(b"")
 
     def keeps(self, key: Row) -> bool:
         """Whether there is state or a timer of a key, or a record of it waits."""

@@ -325,8 +325,9 @@ class ArchivedInstance:
         node = self.program(episode.program)
         if isinstance(node, NodeSpec) and is_another(episode.code, self._codes[episode.program]):
             return Lacking(
-                f"the function of {node.name!r} is another one than then: its code, or that of a function of its "
-                "module, has changed. Bring back the modules of then, on Python's path or in the working directory",
+                f"the function of {node.name!r} is another one than then: its code, or that of a function, class or "
+                "constant of your modules that it names, has changed. Bring back the modules of then, on Python's path "
+                "or in the working directory",
                 is_curable=True,
             )
         return node
@@ -356,6 +357,19 @@ class ArchivedInstance:
         except SnapshotCorrupt:
             return False
         return True
+
+    def state_at_end(self, epoch: Epoch) -> Manifest | None:
+        """The archived state of the end of an epoch, of the history that is archived of it, if it is there, and no key
+        was erased from it."""
+        noted, own = self.cleaned_upto, self._log_of(epoch)
+        if own is None or isinstance(noted, Lacking) or serves_upto(epoch, noted) is not None:
+            return None
+        for name in reversed(self.state_names):
+            if name.epoch == epoch and name.final and (found := self._readable(name)) is not None:
+                state = ArchivedState(name, metadata.decode(found.meta, lambda _: tuple))
+                if state.is_end_of(self.origin, own):
+                    return found
+        return None
 
     def damaged_states(self, folder: Path) -> Iterator[str]:
         """What is wrong with archived states: each is read; and with what is noted of them."""

@@ -1,36 +1,38 @@
-"""What a function's code is, so that another one under the same name is told from it.
+"""What the code of an operator's functions is, so that another one under the same name is told from it.
 
-Functions of modules are pickled by their names: who loads them later gets what stands there then. Looked at are the
-function's own code, and that of functions of its module that it names; what these reach otherwise is not. Code of
-another release of Python has other bytes, so digests say which it is of, and tell nothing of another.
+Functions of modules are pickled by their names: who loads them later gets what stands there then. A digest tells, for
+each module, what that code depends on there (`code_walk`). Byte code and syntax trees of another release of Python are
+others, so digests say which it is of, and tell nothing of another; earlier versions looked at less, and theirs are not
+compared with those of today. Neither is what only one of two digests has: where a module of the user is installed
+elsewhere, or has no source, that is no other code.
 """
 
 from __future__ import annotations
 
 import functools
-import hashlib
 import sys
 from collections.abc import Callable, Iterable
 from types import CodeType, FunctionType, MethodType
-from typing import Any
+from typing import Any, Final
 
+from clonos.operators.code_walk import parts_of
 from clonos.operators.process import OfBoth
 from clonos.protocol.versions.programs import Programs
 
-_PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+_PREFIX: Final = f"{sys.version_info.major}.{sys.version_info.minor}/2"
 
 
 def code_digest(*functions: Any) -> str:
-    """Of some functions together; "" where one has no code of its own."""
-    told = hashlib.sha256()
-    seen: set[int] = set()
-    for each in functions:
-        code = _function(each)
-        if each is not None and code is None:
-            return ""
-        if code is not None:
-            _tell(code, told, seen)
-    return f"{_PYTHON}:{told.hexdigest()}"
+    """Of some functions together, or of objects that have them; "" where there is no code of the user's."""
+    given = [each for each in functions if each is not None]
+    by_source, by_code = (parts_of(given, by_source=which) for which in (True, False))
+    if not by_source and not by_code:
+        return ""
+    return f"{_PREFIX}:{_joined(by_source or {})}|{_joined(by_code or {})}"
+
+
+def _joined(parts: dict[str, str]) -> str:
+    return ",".join(f"{module}={digest}" for module, digest in parts.items())
 
 
 def has_function(operator: Any) -> Any | None:
@@ -49,18 +51,21 @@ def _within(operator: Any) -> Any | None:
 def code_of(make: Callable[[], Any] | None) -> str:
     """Of the functions of an operator; "" where it has none of the user's."""
     try:
-        holder = None if make is None else has_function(make())
+        return "" if make is None else code_digest(_innermost(make()))
     except Exception:  # of the user's, which shows where the operator is to run
         return ""
-    return "" if holder is None else code_digest(*_functions(holder))
+
+
+def _innermost(operator: Any) -> Any:
+    while (within := _within(operator)) is not None:
+        operator = within
+    return operator
 
 
 def called_code(operator: Any) -> list[CodeType]:
     """The code in which calls of the user's functions of an operator begin; where it has none in Python, the operator's
     own."""
-    holder, innermost = has_function(operator), operator
-    while (within := _within(innermost)) is not None:
-        innermost = within
+    holder, innermost = has_function(operator), _innermost(operator)
     given = () if holder is None else _functions(holder)
     own = (getattr(innermost, name, None) for name in ("bundle", "timers", "gathered"))
     return _codes(_parts(innermost)) or _codes(given) or _codes(own)
@@ -82,9 +87,18 @@ def _parts(operator: Any) -> tuple[Any, ...]:
 
 
 def is_another(then: str, now: str) -> bool:
-    """Whether two digests are known to be of different code."""
-    comparable = then and now and then.partition(":")[0] == now.partition(":")[0]
-    return bool(comparable) and then != now
+    """Whether two digests are known to be of different code: by the source, where both have that."""
+    (kind, _, told), (other, _, others) = (each.partition(":") for each in (then, now))
+    if told == others or kind != other or kind != _PREFIX:
+        return False
+    pairs = list(zip(told.split("|"), others.split("|"), strict=True))
+    of_source = [_parts_told(each) for each in pairs[0]]
+    one, another = of_source if all(of_source) else map(_parts_told, pairs[1])
+    return any(one[module] != another[module] for module in one.keys() & another.keys())
+
+
+def _parts_told(text: str) -> dict[str, str]:
+    return dict(each.split("=") for each in text.split(",") if each)
 
 
 def _functions(holder: Any) -> tuple[Any, ...]:
@@ -101,28 +115,3 @@ def _function(given: Any) -> FunctionType | None:
     if not isinstance(given, FunctionType) and not isinstance(given, type) and given is not None:
         given = getattr(type(given), "__call__", None)  # noqa: B004 - an object that can be called
     return given if isinstance(given, FunctionType) else None
-
-
-def _tell(function: FunctionType, told: Any, seen: set[int]) -> None:
-    """The function, and those of its module that it names."""
-    if id(function) in seen:
-        return
-    seen.add(id(function))
-    names: list[str] = []
-    _tell_code(function.__code__, told, names)
-    for name in names:
-        named = function.__globals__.get(name)
-        if isinstance(named, FunctionType) and named.__module__ == function.__module__:
-            _tell(named, told, seen)
-
-
-def _tell_code(code: CodeType, told: Any, names: list[str]) -> None:
-    told.update(repr((code.co_code, code.co_names, code.co_varnames, code.co_freevars)).encode())
-    names += code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            _tell_code(constant, told, names)
-        elif isinstance(constant, frozenset):
-            told.update(repr(sorted(map(repr, constant))).encode())
-        else:
-            told.update(repr(constant).encode())

@@ -32,6 +32,7 @@ FORMAT_WITHOUT_FOLD: Final = b"clonos-state-1"
 STATE_PREFIX: Final = b"s"
 SENT_PREFIX: Final = b"m"
 DELTA_PREFIX: Final = b"d"
+TIMER_PREFIX: Final = b"t"
 
 _IN_USE: Final = "clonos-in-use"
 _LONGEST_PREPARATION_SECONDS: Final = 2.0
@@ -105,7 +106,8 @@ class KeyedState(StateCache):
         self.database = Database(
             path, what="the keyed state", corrupt=SnapshotCorrupt, options=tuned(memory_bytes), wal=False
         )
-        super().__init__(_States(self.database), cache_entries=cache_entries, cache_bytes=cache_bytes)
+        self._entries = _States(self.database)
+        super().__init__(self._entries, cache_entries=cache_entries, cache_bytes=cache_bytes)
         self._preparation: _Preparation | None = None
         try:
             self._check_format()
@@ -201,6 +203,15 @@ class KeyedState(StateCache):
                     anew.checkpoint(directory)
                 finally:
                     anew.close()
+
+    def stored(self) -> Iterator[tuple[bytes, bytes]]:
+        """Every entry as it is stored (`value_of`), by key."""
+        self.flush()
+        return self._entries.scan(b"")
+
+    def stored_timers(self) -> Iterator[tuple[bytes, bytes]]:
+        """Every timer as it is stored (`timers.timer_key`), in that order."""
+        return iter(self.database.cursor(TIMER_PREFIX, prefix_end(TIMER_PREFIX)))
 
     @property
     def entries(self) -> int:

@@ -20,7 +20,7 @@ from typing import Final
 
 from clonos.errors import SnapshotCorrupt, StateError
 from clonos.storage.database import Batch, prefix_end
-from clonos.storage.keyed_state import KeyedState
+from clonos.storage.keyed_state import TIMER_PREFIX, KeyedState
 
 PROCESSING_TIME: Final = b"p"
 EVENT_TIME: Final = b"e"
@@ -40,7 +40,7 @@ class TimerQueue:
         if family not in (PROCESSING_TIME, EVENT_TIME):
             raise StateError(f"unknown timer family {family!r}")
         self._database = state.database
-        self._prefix = b"t" + family
+        self._prefix = TIMER_PREFIX + family
         self._upper = prefix_end(self._prefix)
         self._floor = _MIN_DUE
         self._next: int | None = None
@@ -79,7 +79,7 @@ class TimerQueue:
         batch = Batch()
         upper = self._upper if upto >= _MAX_DUE else self._prefix + self._due(upto + 1)
         for encoded, _ in self._database.cursor(self._prefix + self._due(self._floor), upper):
-            found.append(self._decode(encoded))
+            found.append(_decode(encoded))
             batch.put(encoded, None)
         self._database.write(batch)
         self._floor = min(upto + 1, _MAX_DUE)
@@ -88,13 +88,13 @@ class TimerQueue:
 
     def pending(self) -> Iterator[tuple[int, bytes, str]]:
         """Every timer, in the order in which they fire."""
-        return (self._decode(encoded) for encoded, _ in self._database.cursor(self._prefix, self._upper))
+        return (_decode(encoded) for encoded, _ in self._database.cursor(self._prefix, self._upper))
 
     def _find_first(self) -> int | None:
         cursor = self._database.cursor(self._prefix + self._due(self._floor), self._upper)
         try:
             for encoded, _ in cursor:
-                return self._decode(encoded)[0]
+                return _decode(encoded)[0]
         finally:
             cursor.close()
         return None
@@ -114,15 +114,21 @@ class TimerQueue:
                 f"a timer needs a key of bytes and a name of text, not {key!r}, {name!r}"
             ) from error
 
-    def _decode(self, encoded: bytes) -> tuple[int, bytes, str]:
-        start = _HEADER + _DUE.size
-        # An escaped 00 is followed by FF, so the first 00 01 is the end of the key.
-        end = encoded.find(_END, start)
-        if end < 0:
-            raise SnapshotCorrupt(f"a kept timer cannot be read: {encoded!r}")
-        try:
-            name = encoded[end + len(_END) :].decode()
-        except UnicodeDecodeError as error:
-            raise SnapshotCorrupt(f"a kept timer cannot be read: {encoded!r}") from error
-        due = _DUE.unpack_from(encoded, _HEADER)[0] - _OFFSET
-        return due, encoded[start:end].replace(b"\x00\xff", b"\x00"), name
+
+def timer_key(encoded: bytes) -> bytes:
+    """The key that a timer is of, as it is stored."""
+    return _decode(encoded)[1]
+
+
+def _decode(encoded: bytes) -> tuple[int, bytes, str]:
+    start = _HEADER + _DUE.size
+    # An escaped 00 is followed by FF, so the first 00 01 is the end of the key.
+    end = encoded.find(_END, start)
+    if end < 0:
+        raise SnapshotCorrupt(f"a kept timer cannot be read: {encoded!r}")
+    try:
+        name = encoded[end + len(_END) :].decode()
+    except UnicodeDecodeError as error:
+        raise SnapshotCorrupt(f"a kept timer cannot be read: {encoded!r}") from error
+    due = _DUE.unpack_from(encoded, _HEADER)[0] - _OFFSET
+    return due, encoded[start:end].replace(b"\x00\xff", b"\x00"), name

@@ -172,7 +172,11 @@ class StateCache:
             return disowned(kept) if is_own(kept) else kept
         if data is None:
             data = self._backing.get(key)
-        return None if data is None else decode(self._unsealed(key, data))
+        return None if data is None else self.value_of(key, data)
+
+    def value_of(self, key: bytes, data: bytes) -> Any:
+        """The value of what is stored under a key. Raises SnapshotCorrupt."""
+        return decode(self._unsealed(key, data))
 
     def _unsealed(self, key: bytes, data: bytes) -> Encoded:
         return Encoded(unseal(data, key, what=f"the state of key {key!r}", corrupt=SnapshotCorrupt))

@@ -37,6 +37,11 @@ LIMITS: dict[str, str] = {
         e2e/test_functions.py::test_unrecorded_outcomes_are_found_out
         protocol/test_protocol_replay.py::test_output_that_depends_on_what_is_not_recorded_is_noticed
         protocol/test_protocol_replay.py::test_neither_state_nor_the_arguments_of_a_call_are_compared""",
+    "Of a function that is repeated": """
+        spark/test_spark_archive_code.py::test_another_constant_or_another_modules_function_is_found_out
+        spark/test_spark_archive_code.py::test_what_no_code_shows_is_found_in_the_state
+        operators/test_operators_function_code.py::test_installed_packages_are_not_looked_at_but_for_the_functions_own
+        operators/test_operators_function_code.py::test_what_is_not_followed_is_not_found_out""",
     "With `spark.clonos.intercept`": """
         operators/test_operators_intercept.py::test_draws_are_repeated
         operators/test_operators_intercept.py::test_what_reaches_the_world_in_another_way_is_found_out

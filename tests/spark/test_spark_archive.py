@@ -266,6 +266,7 @@ def test_all_of_it_is_repeated_to_the_byte(
     query = end_epoch(place)
     results = verified(place, capsys)
     assert all(result["repeated"] or result.get("open") for result in results), results
+    results = [result for result in results if result["repeated"]]  # another epoch may just have begun
     for operator in ("see", "total"):
         assert sum(result["records"] for result in results if result["operator"] == operator) == written
     last = max(result["epoch"] for result in results)

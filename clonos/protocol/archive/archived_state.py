@@ -89,6 +89,13 @@ class ArchivedState:
             return True  # inside, the epoch is its own
         return self.content.log_offset == following.log_start
 
+    def is_end_of(self, origin: Origin, own: EpochLog) -> bool:
+        """Whether it is known to be what the instance was at the end of the epoch whose log this is: older versions did
+        not say as much of a state."""
+        mark = self.content.history
+        is_told = self.content.origin == origin and (mark.digest != 0 or mark.begins == mark.ends)
+        return self.name.final and is_told and self._agrees(own)
+
     def _is_older_than(self, other: SnapshotName) -> bool:
         return other.final and other.epoch == self.name.epoch and other.fence > self.name.fence
 

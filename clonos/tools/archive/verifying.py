@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from clonos.archive.compared_states import state_that_differs
 from clonos.archive.reading import ArchivedInstance, desk_for
 from clonos.archive.repeating import StretchOfEpochs, repeated_from_states, repeated_to
 from clonos.protocol.archive.episode import Lacking
@@ -75,7 +76,10 @@ def _answers(instance: ArchivedInstance, stretches: Iterable[StretchOfEpochs]) -
                 told |= {found.epoch, found.why}
                 continue
             if found.epoch not in told:
-                yield {"epoch": found.epoch, "repeated": True, "records": stretch.desk.records - before}
+                differs = state_that_differs(instance, found.epoch, stretch.desk)
+                records = stretch.desk.records - before
+                well = {"epoch": found.epoch, "repeated": True, "records": records}
+                yield well if differs is None else _not_repeated(differs)
             told.add(found.epoch)
             before = stretch.desk.records
         for epoch in sorted(each for each in instance.epochs if stretch.first <= each <= stretch.last):
