@@ -3,8 +3,8 @@
     clonos-work-<what for>-<random>/in-use      locked as long as the process works in the folder
     clonos-work-<what for>-<random>/work/       the folder that is given
 
-They are where TMPDIR (or TEMP, or TMP) says, which may be an encrypted disk. Where that cannot be used, Python would take
-the next directory without a word: here it is an error.
+They are where TMPDIR (or TEMP, or TMP) says, which may be an encrypted disk. Where that cannot be used, Python would
+take the next directory without a word: here it is an error.
 
 Each goes when the work is done, or with its process where that ends by itself. Where the process was killed it goes
 with `remove_left` of a later one, by the lock, which ends with the process: never while it is in use.

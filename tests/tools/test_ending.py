@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 COMMAND = """
-import signal, sys, time
+import os, signal, sys, time
 from pathlib import Path
 from clonos import cli, ending
 from clonos.operators.outputs import RAISED
@@ -41,6 +41,12 @@ def never_ends():
             step()
         except BaseException:
             "and goes on"
+
+def exits_beside():
+    if os.fork() == 0:
+        os._exit(7)
+    os.wait()
+    os._exit(3)
 
 def run(arguments):
     with working_folder("desk") as folder, ending.says_when_cut_short("it was cut short"):
@@ -111,3 +117,17 @@ def test_what_is_ignored_stays_so(tmp_path: Path) -> None:
         process.send_signal(signal.SIGHUP)
         process.send_signal(signal.SIGTERM)
         assert process.wait() == 143
+
+
+def test_a_function_that_ends_the_process_is_told(tmp_path: Path) -> None:
+    """Of its forks, which have no part in the command, nothing is said."""
+    done = subprocess.run(
+        [sys.executable, "-c", COMMAND, "exits_beside"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        check=False,
+    )
+    told = "clonos: a function has ended the process: os._exit(3)\n"
+    assert (done.returncode, done.stdout, done.stderr) == (3, "", told)
+    assert list(tmp_path.iterdir()) == []
