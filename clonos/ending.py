@@ -78,12 +78,12 @@ def ended_by_signals() -> Iterator[None]:
         return
     process = os.getpid()
 
-    def exit_of_a_function(code: int) -> NoReturn:
+    def exit_of_a_function(status: int) -> NoReturn:
         if os.getpid() == process:  # and not a fork of it
             with contextlib.suppress(OSError):
-                os.write(2, f"clonos: a function has ended the process: os._exit({code})\n".encode())
+                os.write(2, f"clonos: a function has ended the process: os._exit({status})\n".encode())
             remove_open()
-        _EXIT(code)
+        _EXIT(status or 1)  # it has not done what it was asked for
 
     before = {
         number: signal.signal(number, _ENDING.heard)

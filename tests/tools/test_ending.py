@@ -18,6 +18,8 @@ from clonos.operators.outputs import RAISED
 from clonos.storage.working_folders import working_folder
 from clonos.tools import explain
 
+STATUS = 3
+
 if "IGNORED" not in globals():
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # what runs the tests may ignore it, as nohup does
 
@@ -46,7 +48,7 @@ def exits_beside():
     if os.fork() == 0:
         os._exit(7)
     os.wait()
-    os._exit(3)
+    os._exit(STATUS)
 
 def run(arguments):
     with working_folder("desk") as folder, ending.says_when_cut_short("it was cut short"):
@@ -119,15 +121,16 @@ def test_what_is_ignored_stays_so(tmp_path: Path) -> None:
         assert process.wait() == 143
 
 
-def test_a_function_that_ends_the_process_is_told(tmp_path: Path) -> None:
-    """Of its forks, which have no part in the command, nothing is said."""
+@pytest.mark.parametrize(("status", "code"), [(3, 3), (0, 1)])
+def test_a_function_that_ends_the_process_is_told(tmp_path: Path, status: int, code: int) -> None:
+    """And is no success. Of its forks, which have no part in the command, nothing is said."""
     done = subprocess.run(
-        [sys.executable, "-c", COMMAND, "exits_beside"],
+        [sys.executable, "-c", COMMAND.replace("STATUS = 3", f"STATUS = {status}"), "exits_beside"],
         capture_output=True,
         text=True,
         env={**os.environ, "TMPDIR": str(tmp_path)},
         check=False,
     )
-    told = "clonos: a function has ended the process: os._exit(3)\n"
-    assert (done.returncode, done.stdout, done.stderr) == (3, "", told)
+    told = f"clonos: a function has ended the process: os._exit({status})\n"
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", told)
     assert list(tmp_path.iterdir()) == []
