@@ -4,14 +4,20 @@ A subcommand is a module with `add_arguments(parser)` and `run(arguments) -> int
 is the one asked for, so `clonos --help` starts nothing, and it is listed only when its module is there.
 Exit codes: 0 done, 1 an error this library explains, 2 wrong usage, 3 no running query where one is needed, 130
 interrupted, 129 or 143 ended by SIGHUP or SIGTERM (`clonos.ending`).
+
+What it says always fits into the standard output's encoding: what has no character there is escaped. Where the output
+does not take it, as on a full disk, that is an error; where its reader has gone, the command ends with 0.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import importlib.util
+import io
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -87,6 +93,7 @@ _RUN_FUNCTIONS = _REPEATING | {"classify", "log"}
 def _fix_hash_seed() -> None:
     """Replicas have one, so that what iterates over a set of strings does so alike in all of them."""
     if sys.flags.hash_randomization and os.environ.get("PYTHONHASHSEED") != "0":
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # until the command begins once more
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, "PYTHONHASHSEED": "0"})
 
 
@@ -123,13 +130,61 @@ def _imported(command: Command) -> ModuleType:
         raise missing(package, f"`clonos {command.name}`", extra) from error
 
 
+class _OutputFailed(OSError):
+    """The standard output does not take what is written."""
+
+
+class _Output(io.TextIOWrapper):
+    """The standard output, whose errors are told from others."""
+
+    def write(self, text: str) -> int:
+        try:
+            return super().write(text)
+        except OSError as error:
+            raise _told_from_others(error) from error
+
+    def flush(self) -> None:
+        try:
+            super().flush()
+        except OSError as error:
+            raise _told_from_others(error) from error
+
+
+def _told_from_others(error: OSError) -> OSError:
+    return error if isinstance(error, BrokenPipeError) else _OutputFailed(error.errno, error.strerror)
+
+
+def _prepare_output() -> None:
+    """What tests have in its place is left as it is."""
+    out = sys.stdout
+    if out is None:  # it is closed: what is opened next must not become it
+        sys.stdout = open(os.devnull, "w", errors="backslashreplace")  # noqa: SIM115 - it stays open
+    elif type(out) is io.TextIOWrapper:
+        sys.stdout = _Output(
+            out.buffer,
+            encoding=out.encoding,
+            errors="backslashreplace",
+            line_buffering=out.line_buffering,
+            write_through=out.write_through,
+        )
+
+
+def _discard_output() -> None:
+    """It is not written at the end of the process, either."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
+    _prepare_output()
     given = sys.argv[1:] if arguments is None else list(arguments)
     if arguments is None and given and given[0] in _REPEATING:
         _fix_hash_seed()
     runs_functions = bool(given) and given[0] in _RUN_FUNCTIONS
     try:
+        if arguments is None and runs_functions:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # `_fix_hash_seed`
         with ended_by_signals() if runs_functions else nullcontext():
             parsed = build_parser(given).parse_args(given)
             code: int = parsed.run(parsed)
@@ -144,8 +199,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # the reader, say `head`, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         return 0
+    except _OutputFailed as error:
+        _discard_output()
+        print(f"clonos: the standard output cannot be written: {error.strerror}", file=sys.stderr)
+        return 1
     return code
 
 

@@ -4,6 +4,8 @@ Ctrl+C, SIGTERM and SIGHUP raise Ended where the command is. What a function rai
 KeyboardInterrupt is among that (`operators.outputs.RAISED`): Ended is not. `finally` clauses run, so that nothing is
 left of what the command had in the clear. A function may catch even Ended: `check`, behind each epoch that is repeated
 and before anything is changed, raises it again, and where neither is come to, the process ends without them.
+
+A function may also end the process itself, by `os._exit`: then that is said, and nothing is left either.
 """
 
 from __future__ import annotations
@@ -14,12 +16,13 @@ import signal
 import threading
 from collections.abc import Iterator
 from types import FrameType
-from typing import Final
+from typing import Final, NoReturn
 
 from clonos.storage.working_folders import remove_left, remove_open
 
 GRACE_SECONDS: Final = 5.0
 """So long a command has for ending by itself."""
+_EXIT: Final = os._exit
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -59,7 +62,7 @@ class _Ending:
                 os.write(2, "".join(f"{line}\n" for line in ended.said).encode())
             remove_open()
         finally:
-            os._exit(ended.code)
+            _EXIT(ended.code)
 
 
 _ENDING: Final = _Ending()
@@ -73,14 +76,25 @@ def ended_by_signals() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    process = os.getpid()
+
+    def exit_of_a_function(status: int) -> NoReturn:
+        if os.getpid() == process:  # and not a fork of it
+            with contextlib.suppress(OSError):
+                os.write(2, f"clonos: a function has ended the process: os._exit({status})\n".encode())
+            remove_open()
+        _EXIT(status or 1)  # it has not done what it was asked for
+
     before = {
         number: signal.signal(number, _ENDING.heard)
         for number in _SIGNALS
         if signal.getsignal(number) is not signal.SIG_IGN
     }
+    os._exit = exit_of_a_function
     try:
         yield
     finally:
+        os._exit = _EXIT
         if _ENDING.ended is not None:
             remove_open()  # it may have been heard while one was removed
         for number, handler in before.items():

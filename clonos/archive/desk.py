@@ -28,6 +28,7 @@ from clonos.operators.derived_outputs import known_as
 from clonos.operators.intercept.operator import InterceptedOperator
 from clonos.operators.rows import RowDecoder
 from clonos.protocol.archive.episode import ArchivedInput, Episode, Lacking
+from clonos.protocol.archive.erasure import lower_bound
 from clonos.protocol.archive.input_sets import TimerId
 from clonos.protocol.engine.instance import Bundle as Records, Emit, Instance, Persist, Row
 from clonos.protocol.engine.services import CausalServices
@@ -83,6 +84,7 @@ class Desk:
         self._input = ArchivedInput()
         self._keys: RecordKeys
         self._forgotten: list[Row] = []  # keys
+        self._serves_upto: Epoch | None = None  # what the state says that it began with
 
     def begin(
         self, node: NodeSpec, state: Manifest | None, states: SnapshotStore, *, intercept: bool
@@ -191,14 +193,17 @@ class Desk:
         final: bool,
         sequence: int | None = None,
         is_anew: bool = False,
+        serves_upto: Epoch | None = None,
     ) -> Manifest:
         """As an archived state, at the end of an epoch or inside it. Of what was recorded nothing is in it. With
-        `is_anew` its files have nothing that it does not have any more."""
+        `is_anew` its files have nothing that it does not have any more. `serves_upto`: the last epoch that may be
+        repeated from it, unless it began with a state that has an earlier one."""
         assert self._state is not None
         snapshot = self._instance.snapshot()
         for key in self._forgotten:
             snapshot.pending = [each for each in snapshot.pending if not self._keys.has(key, [each[2]])]
         number = MARKED_EVERY * snapshot.log_offset if sequence is None else sequence
+        snapshot.serves_upto = lower_bound(self._serves_upto, serves_upto)
         meta = snapshot_metadata.encode(snapshot)
         state = WrittenAnew(self._state) if is_anew else self._state
         return states.finish(states.begin(state, meta, epoch=epoch, sequence=number, final=final))
@@ -270,10 +275,12 @@ class Desk:
         read = [route.output for route in node.routes]
         self._writer = OutputWriter(node.outputs, node.zone, node.name, self._origin, read=read)
         path, snapshot = self._folder / f"state-{self._lives}", None
+        self._serves_upto = None
         if state is not None:
             states.restore(state, str(path))
             self.has_remains = self._as_stored and has_remains(str(path))
             snapshot = snapshot_metadata.decode(state.meta, self._reader.row_class)
+            self._serves_upto = snapshot.serves_upto
         self._state = KeyedState(str(path))
         self._services = self._new_services(self._state)
         self._operator = node.programs()

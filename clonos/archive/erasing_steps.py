@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from clonos.archive.reading import ArchivedInstance, ArchivedQuery, desk_for
 from clonos.errors import LogCorrupt, StateError
 from clonos.protocol.archive.archive_segment import ArchiveSegment
 from clonos.protocol.archive.episode import Lacking
-from clonos.protocol.archive.erasure import ErasurePlan, InstanceErasure, erased
+from clonos.protocol.archive.erasure import ErasurePlan, InstanceErasure, erased, lower_bound
 from clonos.protocol.archive.stored_segment import SegmentName
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Epoch, Origin
@@ -111,7 +111,7 @@ class ErasureSteps:
             for each in self._plan.instances:
                 if each.cleaned_upto is not None:
                     self._lead.check()
-                    self._note_cleaned(each.origin, each.cleaned_upto)
+                    self._bound_all_where_unknown(each.origin, each.cleaned_upto)
             for each, states in changed:
                 self._keep_ends(each, states)
             for each, states in changed:
@@ -159,9 +159,10 @@ class ErasureSteps:
             if isinstance(found, Lacking) and found.is_curable and self._archive.keys_not_given:
                 raise self._refused(f"epoch {epoch} of {instance}", found.why)
 
-    def _note_cleaned(self, origin: Origin, upto: Epoch) -> None:
+    def _bound_all_where_unknown(self, origin: Origin, upto: Epoch) -> None:
+        """Where it cannot be read from which states an earlier version has erased a key."""
         ends = (name.epoch for name in self._archive.states(origin).manifests() if name.final)
-        self._archive.cleaned.note(origin, upto, ends)
+        self._archive.cleaned.write_anew_if_unreadable(origin, upto, ends)
 
     def _states(self, one: InstanceErasure, folder: Path) -> SnapshotStore:
         pending = str(folder / f"{one.origin.node}-{one.origin.instance}")
@@ -175,16 +176,18 @@ class ErasureSteps:
             self._lead.check()
             instance = self._instances[one.origin]
             with self._needed(f"the state of {instance} at the end of epoch {end}"):
-                self._keep_end(instance, end, states)
+                self._keep_end(one, end, states)
 
-    def _keep_end(self, instance: ArchivedInstance, end: Epoch, states: SnapshotStore) -> None:
+    def _keep_end(self, one: InstanceErasure, end: Epoch, states: SnapshotStore) -> None:
+        instance = self._instances[one.origin]
         with desk_for(instance) as desk:
             for found in instance.repeated(end, desk):
                 if isinstance(found, Lacking):
                     raise NotToBeSeen(found.why)
             if instance.origin in self._owners:
                 desk.forget(self._key)
-            desk.store(states, epoch=end, final=True, is_anew=True)
+            bound = lower_bound(one.cleaned_upto, instance.noted_bound(end))
+            desk.store(states, epoch=end, final=True, is_anew=True, serves_upto=bound)
 
     def _store_cleaned(self, one: InstanceErasure, states: SnapshotStore) -> None:
         """Of the states that were there, some of those that have something to be erased are stored without it."""
@@ -194,7 +197,7 @@ class ErasureSteps:
                 self._lead.check()
                 instance = self._instances[one.origin]
                 with self._needed(f"the state {name} of {instance}"):
-                    self._store_without(instance, name, states)
+                    self._store_without(one, name, states)
 
     def _drop_states(self, one: InstanceErasure, states: SnapshotStore) -> None:
         """Those that have something to be erased."""
@@ -203,13 +206,22 @@ class ErasureSteps:
         # Also where there is none any more: files of those that went before may be left.
         states.drop([name for name in (*one.drops, *one.cleans) if name in there])
 
-    def _store_without(self, instance: ArchivedInstance, name: SnapshotName, states: SnapshotStore) -> None:
+    def _store_without(self, one: InstanceErasure, name: SnapshotName, states: SnapshotStore) -> None:
+        instance = self._instances[one.origin]
         if instance.origin not in self._owners:
             _store_without_log(instance, name, states)
             return
         with desk_at(instance, name) as (desk, _):
             desk.forget(self._key)
-            desk.store(states, epoch=name.epoch, final=name.final, sequence=name.sequence, is_anew=True)
+            bound = lower_bound(one.cleaned_upto, instance.bound_of(name))
+            desk.store(
+                states,
+                epoch=name.epoch,
+                final=name.final,
+                sequence=name.sequence,
+                is_anew=True,
+                serves_upto=bound,
+            )
 
     def _erase_epochs(self, one: InstanceErasure) -> None:
         """What the query has run of them since the plan was made is not in the plan, and is looked at behind it."""
@@ -228,7 +240,8 @@ def _store_without_log(instance: ArchivedInstance, name: SnapshotName, states: S
     found = instance.states.named(str(name))
     if found is None:
         return
-    meta = metadata.encode(metadata.decode(found.meta, lambda _: tuple).without_log())
+    content = metadata.decode(found.meta, lambda _: tuple).without_log()
+    meta = metadata.encode(replace(content, serves_upto=instance.bound_of(name)))
     with working_folder("erasure") as folder:
         path = str(Path(folder, "state"))
         states.restore(found, path)

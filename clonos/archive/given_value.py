@@ -17,6 +17,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pyarrow import types as pt
 
+from clonos.json_text import parsed_json
 from clonos.operators.rows import in_utc, instant, is_zoned, local, make_row
 
 Zone = dt.tzinfo | None
@@ -87,8 +88,8 @@ def _is_nested(kind: pa.DataType) -> bool:
 
 def _parsed(text: str) -> Any:
     try:
-        return json.loads(text, parse_float=Decimal, parse_constant=_refuse)
-    except (ValueError, ArithmeticError, RecursionError) as error:
+        return parsed_json(text, parse_float=Decimal, parse_constant=_refuse)
+    except (ValueError, ArithmeticError) as error:
         raise ValueError(f"it is no JSON: {error}") from None
 
 

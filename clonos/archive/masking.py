@@ -3,13 +3,13 @@ keys of maps, in upper or lower case, as Spark has them."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from clonos.archive.reading import ArchivedQuery
 from clonos.errors import ConfigurationError
+from clonos.json_text import parsed_json
 from clonos.protocol.topology import Column
 
 MASKED: Final = "***"
@@ -61,7 +61,7 @@ class Mask:
     def hides_of_text(self, text: str) -> bool:
         """Whether a value that is looked for, as JSON, has a key of a map that is hidden, or a field."""
         try:
-            value = json.loads(text)
+            value = parsed_json(text)
         except ValueError:
             return False
         return json.dumps(value) != json.dumps(self._value(value))  # NaN equals nothing

@@ -21,8 +21,9 @@ from clonos.operators.function_code import code_of, is_another
 from clonos.operators.intercept.install import install
 from clonos.protocol.archive.archived_state import ArchivedState, EpochLog, log_order
 from clonos.protocol.archive.episode import Episode, Lacking, put_together
-from clonos.protocol.archive.erasure import ErasurePlan, serves_upto
+from clonos.protocol.archive.erasure import ErasurePlan, lower_bound, noted_bound
 from clonos.protocol.archive.stored_segment import SegmentName
+from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import (
     FIRST_EPOCH,
@@ -85,6 +86,7 @@ class ArchivedInstance:
     _known: tuple[Epoch, Episode | Lacking] | None = None
     _logs: dict[Epoch, EpochLog | None] = field(default_factory=dict)
     _begins: dict[Epoch, OutputNumber] = field(default_factory=dict)  # the last row before an epoch
+    _bounds: dict[SnapshotName, Epoch | None] = field(default_factory=dict)  # of states
 
     def __str__(self) -> str:
         return f"{self.operator}[{self.origin.instance}]"
@@ -227,29 +229,39 @@ class ArchivedInstance:
         for name in reversed(self.state_names):
             is_before = name.final and name.epoch < epoch
             is_inside = number is not None and not name.final and name.epoch == epoch
-            if name in passed_over or not self._serves(name, epoch):
+            if name in passed_over or not (is_before or is_inside) or not self._serves(name, epoch):
                 continue
-            if (is_before or is_inside) and (found := self._readable(name)) is not None:
-                content = metadata.decode(found.meta, lambda _: tuple)
+            if (found := self._read_state(name)) is not None:
+                state, content = found
                 if is_inside and number is not None and content.emitted >= number:
                     continue
                 behind = epoch if is_inside else min(each for each in self.epochs if each > name.epoch)
                 if self._goes_on_from(ArchivedState(name, content), behind):
-                    return found
+                    return state
         return None
 
     def _serves(self, name: SnapshotName, epoch: Epoch) -> bool:
-        bound = self._bound_of(name.epoch)
+        bound = self.bound_of(name)
         return bound is None or epoch <= bound
 
-    def _bound_of(self, state: Epoch) -> Epoch | None:
-        """The last epoch that a state of this one may be used for."""
+    def bound_of(self, name: SnapshotName) -> Epoch | None:
+        """The last epoch that may be repeated from a state, by what it says itself, if it can be read, and by what an
+        earlier version has noted; None where there is no such bound."""
+        if name not in self._bounds:
+            found = self._read_state(name)
+            own = None if found is None else found[1].serves_upto
+            self._bounds[name] = lower_bound(own, self.noted_bound(name.epoch))
+        return self._bounds[name]
+
+    def noted_bound(self, state: Epoch) -> Epoch | None:
+        """The same of any state of an epoch, by what is noted."""
         noted = self.cleaned_upto
-        return epoch_before(state) if isinstance(noted, Lacking) else serves_upto(state, noted)
+        return epoch_before(state) if isinstance(noted, Lacking) else noted_bound(state, noted)
 
     @cached_property
     def cleaned_upto(self) -> list[Epoch] | Lacking:
-        """Up to which epochs states may lack a key that was erased. Where that is not known, no state is used."""
+        """Up to which epochs states may lack a key that an earlier version has erased. Where that cannot be read, no
+        state is used."""
         try:
             return self.archive.cleaned.upto(self.origin)
         except LogCorrupt as error:
@@ -263,14 +275,16 @@ class ArchivedInstance:
         noted = self.cleaned_upto
         if isinstance(noted, Lacking):
             return replace(noted, why=f"epoch {epoch}: {noted.why}", epoch=epoch) if before else None
-        is_cut_off = any(bound < epoch for bound in noted)
-        if is_cut_off and not any(self._serves(name, epoch) for name in before):
-            return _cut_off(epoch)
-        return None
+        is_cut_off = bool(before) or any(bound < epoch for bound in noted)
+        return (
+            _cut_off(epoch) if is_cut_off and not any(self._serves(name, epoch) for name in before) else None
+        )
 
-    def _readable(self, name: SnapshotName) -> Manifest | None:
+    def _read_state(self, name: SnapshotName) -> tuple[Manifest, InstanceSnapshot] | None:
+        """And what it says of the instance; None where that cannot be read, or it is gone."""
         try:
-            return self.states.named(str(name))
+            found = self.states.named(str(name))
+            return None if found is None else (found, metadata.decode(found.meta, lambda _: tuple))
         except SnapshotCorrupt:
             return None
 
@@ -295,9 +309,9 @@ class ArchivedInstance:
             return Lacking(why)
         last = f"the last state before it, of the end of epoch {before[-1].epoch}"
         begins = f"epoch {epoch} begins at log offset {log_start}, and {last}"
-        if (found := self._readable(before[-1])) is None:
+        if (found := self._read_state(before[-1])) is None:
             return Lacking(f"{begins}, is damaged", is_curable=True)
-        offset = metadata.decode(found.meta, lambda _: tuple).log_offset
+        offset = found[1].log_offset
         if offset < log_start:
             return Lacking(f"{begins}, is at {offset}: what was between is not in the archive")
         return Lacking(f"{begins}, is not what it goes on from")
@@ -506,7 +520,7 @@ class ArchivedInstance:
     ) -> Iterator[Episode | Lacking]:
         first = NO_EPOCH if state is None else state.epoch + state.final
         reached: LogOffset | None = None
-        bound = None if state is None else self._bound_of(state.epoch)
+        bound = None if state is None else self.bound_of(state.name)
         for epoch in [each for each in self.epochs if first <= each <= upto]:
             episode = self.episode(epoch)
             node = self._of_then(episode) if isinstance(episode, Episode) else episode

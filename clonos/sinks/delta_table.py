@@ -17,6 +17,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from pyarrow import parquet
 
 from clonos.errors import QueryDefinitionError, SinkError
+from clonos.json_text import parsed_json
 from clonos.sinks.arrow_rows import misfits, with_nulls
 from clonos.storage.durable_files import fsync_directory, make_directory
 
@@ -202,7 +203,7 @@ class LocalTable:
 
     def _last_checkpoint(self) -> int:
         with suppress(FileNotFoundError), open(os.path.join(self._log, "_last_checkpoint"), "rb") as file:
-            return int(json.load(file)["version"])
+            return int(parsed_json(file.read())["version"])
         return 0
 
     def _file(self, version: int, kind: str) -> str:

@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeVar
 
 from clonos.errors import LogCorrupt, SinkError
+from clonos.json_text import parsed_json
 from clonos.sinks.store_records import pack, unpack
 
 _RANDOM_BITS: Final = 23
@@ -79,7 +80,7 @@ class Records:
 
     @classmethod
     def unpack(cls, number: int, content: bytes) -> Records:
-        said = json.loads(content)
+        said = parsed_json(content)
         inline = {key: base64.b64decode(value) for key, value in said["inline"].items()}
         return cls(number, inline, {key: tuple(place) for key, place in said["logged"].items()})
 

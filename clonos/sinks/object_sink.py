@@ -26,6 +26,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from clonos.errors import LogCorrupt, SinkUnavailable
+from clonos.json_text import parsed_json
 from clonos.sinks.kept_records import RecordFiles, Records, RecordStore, checked, query_of
 from clonos.sinks.object_layout import Layout
 from clonos.sinks.object_place import ObjectPlace, open_place
@@ -125,7 +126,7 @@ class Head:
 
     @classmethod
     def unpack(cls, content: bytes, version: UpdateVersion, place: str) -> Head:
-        said = json.loads(zlib.decompress(checked(content, place)))
+        said = parsed_json(zlib.decompress(checked(content, place)))
         if said["version"] != _VERSION:
             raise LogCorrupt(
                 f"the sink's records {place} have version {said['version']}, and this one of Clonos reads {_VERSION}",

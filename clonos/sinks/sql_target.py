@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from clonos.errors import SinkError
+from clonos.json_text import parsed_json
 from clonos.protocol.ids import NodeId
 from clonos.sinks.sql_dialect import put
 from clonos.sinks.sql_tables import Books
@@ -45,7 +46,7 @@ def read_written(connection: Connection, books: Books, query: str, node: NodeId)
     found = connection.execute(chosen).one_or_none()
     if found is None:
         return Written(int(rows))
-    return Written(int(rows), found.table_name, frozenset(json.loads(found.column_names)))
+    return Written(int(rows), found.table_name, frozenset(parsed_json(found.column_names)))
 
 
 def keep_target(connection: Connection, books: Books, query: str, node: NodeId, table: sa.Table) -> None:

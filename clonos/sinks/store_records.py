@@ -24,6 +24,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from clonos.errors import LogCorrupt
+from clonos.json_text import parsed_json
 from clonos.protocol.fence import LOWEST_FENCE, Fence
 from clonos.protocol.ids import Origin
 from clonos.protocol.roles.sink_fence import Holder
@@ -137,7 +138,7 @@ def _parsed(value: bytes, key: str) -> Any:
             f"the sink's record {key} is damaged, or of a newer version",
             hint="Restore it from a backup before the query runs again",
         )
-    return json.loads(content)
+    return parsed_json(content)
 
 
 def _json(value: Any) -> bytes:

@@ -8,7 +8,6 @@ executor uses a number that a checkpoint which was restored from a copy does not
 
 from __future__ import annotations
 
-import json
 import re
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -16,6 +15,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from clonos.errors import CheckpointMismatch, ClonosError, StorageUnavailable
+from clonos.json_text import parsed_json
 from clonos.protocol.channel_numbering import Numbering
 from clonos.protocol.fence import NO_GENERATION, Generation
 from clonos.protocol.ids import NodeId, channel_origin, epoch_after
@@ -138,7 +138,7 @@ def _partitions(raw: bytes, topic: str) -> Iterator[int]:
     """The partitions of a topic in Spark's offsets of an epoch, which have a line for each source."""
     for line in raw.decode().splitlines():
         with suppress(ValueError, AttributeError):
-            yield from map(int, json.loads(line).get(topic, {}))
+            yield from map(int, parsed_json(line).get(topic, {}))
 
 
 def _carried_out(steps: Iterable[None]) -> None:

@@ -8,13 +8,13 @@ a name, which the checkpoint numbers (`clonos.spark.channels`).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from clonos.errors import QueryDefinitionError
+from clonos.json_text import parsed_json
 from clonos.protocol.ids import NODE_BITS
 from clonos.spark.before_causal import check_before_causal, items
 from clonos.spark.error_loggers import make_error_loggers
@@ -128,7 +128,7 @@ def only_topic(options: Mapping[str, str]) -> str | None:
     """The topic of a Kafka source that reads a single one, by its name."""
     given = {name.lower(): value for name, value in options.items()}
     if "assign" in given:
-        topics = list(json.loads(given["assign"]))
+        topics = list(parsed_json(given["assign"]))
     else:
         topics = [topic for one in given.get("subscribe", "").split(",") if (topic := one.strip())]
     return str(topics[0]) if len(topics) == 1 else None
@@ -220,7 +220,7 @@ def _partitions(spark: Any, leaves: list[Any]) -> int | None:
             return None
         path = source_path(spark, str(leaf.extraOptions().get("path")), embedded=True)
         try:
-            total += int(json.loads(Path(path, "_meta.json").read_text())["partitions"])
+            total += int(parsed_json(Path(path, "_meta.json").read_text())["partitions"])
         except (OSError, ValueError, KeyError, TypeError):
             return None
     return total

@@ -8,7 +8,6 @@ as many messages as had been read of the old one, it would go on behind them. So
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -16,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from clonos.errors import InputLost
+from clonos.json_text import parsed_json
 from clonos.protocol.roles.restart_policy import QueryFailed
 from clonos.spark.checkpoint import Checkpoint
 from clonos.spark.facts import kind_of, options_of
@@ -47,7 +47,7 @@ class KafkaSource:
     def _topics(self) -> Iterator[Collection[str]]:
         yield [each.strip() for each in self.options.get("subscribe", "").split(",")]
         if "assign" in self.options:
-            yield json.loads(self.options["assign"])
+            yield parsed_json(self.options["assign"])
 
     @property
     def loss_ends_it(self) -> bool:

@@ -24,6 +24,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from clonos.errors import ClonosError, ConfigurationError, Fenced
+from clonos.json_text import parsed_json
 from clonos.protocol.fence import NO_GENERATION, Generation
 from clonos.protocol.roles.leadership import (
     LEASE_SECONDS,
@@ -201,7 +202,7 @@ def _locked(descriptor: int) -> bool:
 def _holder_in(descriptor: int, path: str) -> tuple[str, int]:
     """What the lock's holder has written into it, and its process; it may not have done so yet."""
     try:
-        said = json.loads(os.pread(descriptor, 4096, 0))
+        said = parsed_json(os.pread(descriptor, 4096, 0))
         return str(said["holder"]), int(said["pid"])
     except (ValueError, KeyError, TypeError):
         return f"by the process that holds {path}", 0

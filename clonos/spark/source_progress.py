@@ -7,10 +7,11 @@ said as old.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
+
+from clonos.json_text import parsed_json
 
 FILE: Final = "sources.json"
 _VERSION: Final = 1
@@ -22,7 +23,7 @@ def sources_of(data: Path) -> list[dict[str, Any]]:
     """`node`, `at` (when that was known, in seconds since 1970), `behind` in `unit`: `records` or `bytes`; both None
     where the source does not say. Empty where nothing is known yet."""
     try:
-        said = json.loads((data / FILE).read_bytes())
+        said = parsed_json((data / FILE).read_bytes())
         if said["version"] != _VERSION:
             return []
         return [

@@ -1,10 +1,13 @@
-"""Of the states of which instances a key was erased, as files in the folder of an archive:
+"""Of the states of which instances an earlier version has erased a key, as files in the folder of an archive:
 
     cleaned/<node>-<instance>.json
 
-A sealed file (`sealed`) whose body has `upto`, the epochs of `protocol.archive.erasure.serves_upto`. There is nothing
-else in it but `of`, its name, so it is never encrypted, and a key that is lost takes nothing with it. Earlier versions
-encrypted it, and did not say `of`.
+A sealed file (`sealed`) whose body has `upto`, the epochs of `protocol.archive.erasure.noted_bound`. There is nothing
+else in it but `of`, its name, so it is never encrypted, and a key that is lost takes nothing with it. Still earlier
+versions encrypted it, and did not say `of`.
+
+Now each state says itself up to where it serves, so that it cannot be had without that, and no order of writing a note
+and a state matters. One that is there counts as well, and is written anew only where it cannot be read.
 """
 
 from __future__ import annotations
@@ -14,7 +17,6 @@ from contextlib import suppress
 from typing import Final
 
 from clonos.errors import CheckpointMismatch, LogCorrupt
-from clonos.protocol.archive.erasure import bounds_noted
 from clonos.protocol.ids import Epoch, Origin
 from clonos.storage.encrypted_medium import SUFFIX
 from clonos.storage.folder import Folder
@@ -22,8 +24,8 @@ from clonos.storage.sealed import sealed, unsealed
 
 _DIRECTORY: Final = "cleaned"
 HINT: Final = (
-    "It says from which states a key was erased; without it, nothing is repeated from a state. Put it back from a copy "
-    "of the checkpoint, or name the file with its key if it is encrypted; else `clonos archive forget "
+    "It says from which states a key was erased; while it cannot be read, nothing is repeated from one. Put it "
+    "back from a copy of the checkpoint, or name the file with its key if it is encrypted; else `clonos archive forget "
     "--erase-unknown`, with any key of the operator, erases what needs it, and writes it anew. The query itself does "
     "not need it"
 )
@@ -40,15 +42,13 @@ class CleanedNotes:
         """Empty where no key was erased. Raises LogCorrupt or CheckpointMismatch where that cannot be read."""
         return self._read(_path(origin))
 
-    def note(self, origin: Origin, upto: Epoch, states: Iterable[Epoch]) -> None:
-        """Before a key is taken out of states: it was given to the instance up to an epoch. `states`: at whose ends
-        there is one. What cannot be read is written anew."""
-        known: list[Epoch] | None = None
-        with suppress(LogCorrupt, CheckpointMismatch):
-            known = self.upto(origin)
-        noted = bounds_noted(known, upto, states)
-        if noted != known:
-            self._write(_path(origin), noted)
+    def write_anew_if_unreadable(self, origin: Origin, upto: Epoch, states: Iterable[Epoch]) -> None:
+        """So that of the states that are there, at the ends of these epochs, none serves any epoch behind itself, and
+        none of up to an epoch serves any behind that."""
+        try:
+            self.upto(origin)
+        except (LogCorrupt, CheckpointMismatch):
+            self._write(_path(origin), sorted({upto, *states}))
 
     def decrypt(self) -> None:
         """Those that an earlier version has encrypted, as far as their keys are given."""

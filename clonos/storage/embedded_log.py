@@ -22,6 +22,7 @@ from itertools import repeat
 from pathlib import Path
 
 from clonos.errors import ConfigurationError, InputError, LogCorrupt
+from clonos.json_text import parsed_json
 from clonos.storage.durable_files import replace_file
 
 MAGIC = b"CLNSLOG1"
@@ -77,7 +78,7 @@ def partitions_of(path: str | os.PathLike[str]) -> int:
     """The number of partitions of an existing log."""
     meta = Path(path) / META
     try:
-        body = json.loads(meta.read_text())
+        body = parsed_json(meta.read_text())
         version, partitions = body["version"], body["partitions"]
     except FileNotFoundError:
         raise ConfigurationError(f"there is no embedded log at {path}: {META} is missing") from None

@@ -6,10 +6,10 @@ directory. Storage that is no file system of this host is taken to be durable as
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
 from typing import Final
 
+from clonos.json_text import parsed_json
 from clonos.protocol.ids import Epoch
 from clonos.storage.folder import Folder, resolve
 
@@ -41,7 +41,7 @@ def damage_of(said: bytes) -> str | None:
 
 def _is_json(line: str) -> bool:
     try:
-        json.loads(line)
+        parsed_json(line)
     except ValueError:
         return False
     return True

@@ -7,6 +7,7 @@ import zlib
 from typing import Any, Final
 
 from clonos.errors import CheckpointMismatch
+from clonos.json_text import parsed_json
 
 VERSION: Final = 1
 _RESTORE: Final = (
@@ -30,7 +31,7 @@ def unsealed_of(raw: bytes, where: str, newest: int, hint: str = _RESTORE) -> tu
     if not raw.strip(b"\0"):
         raise CheckpointMismatch(f"{where} is {'full of zeros' if raw else 'empty'}", hint=hint)
     try:
-        said = json.loads(raw)
+        said = parsed_json(raw)
         body: dict[str, Any] = said["body"]
         version, checksum = said["version"], said["crc32"]
     except (ValueError, KeyError, TypeError) as error:

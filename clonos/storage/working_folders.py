@@ -3,6 +3,9 @@
     clonos-work-<what for>-<random>/in-use      locked as long as the process works in the folder
     clonos-work-<what for>-<random>/work/       the folder that is given
 
+They are where TMPDIR (or TEMP, or TMP) says, which may be an encrypted disk. Where that cannot be used, Python would
+take the next directory without a word: here it is an error.
+
 Each goes when the work is done, or with its process where that ends by itself. Where the process was killed it goes
 with `remove_left` of a later one, by the lock, which ends with the process: never while it is in use.
 """
@@ -18,10 +21,13 @@ import tempfile
 from collections.abc import Iterator
 from typing import Final
 
+from clonos.errors import StorageUnavailable
+
 PREFIX: Final = "clonos-work-"
 _NEW: Final = "clonos-new-"  # not yet locked, and empty
 _LOCK: Final = "in-use"
 _WORK: Final = "work"
+_VARIABLES: Final = ("TMPDIR", "TEMP", "TMP")  # as Python asks them
 
 _open: dict[
     str, int
@@ -30,13 +36,17 @@ _open: dict[
 
 @contextlib.contextmanager
 def working_folder(what_for: str) -> Iterator[str]:
-    """A folder of its own, until that is left. `what_for` is in its name."""
-    new = tempfile.mkdtemp(prefix=_NEW)
+    """A folder of its own, until that is left. `what_for` is in its name. Raises StorageUnavailable where the directory
+    for temporary files cannot be used."""
+    with _usable():
+        new = tempfile.mkdtemp(prefix=_NEW, dir=_directory())
     folder = os.path.join(os.path.dirname(new), f"{PREFIX}{what_for}-{os.path.basename(new)[len(_NEW) :]}")
     _open[folder] = os.getpid()
     lock = -1
     try:
-        lock = os.open(os.path.join(new, _LOCK), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        with _usable():
+            lock = os.open(os.path.join(new, _LOCK), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            os.write(lock, b"clonos")  # a full disk takes names, and no content
         with contextlib.suppress(
             OSError
         ):  # of a file system without locks: then it is not removed by another process
@@ -52,6 +62,30 @@ def working_folder(what_for: str) -> Iterator[str]:
             os.close(lock)
 
 
+def _variable() -> str | None:
+    """The variable of the environment that says where temporary files are."""
+    return next((name for name in _VARIABLES if os.environ.get(name)), None)
+
+
+def _directory() -> str:
+    variable = _variable()
+    return tempfile.gettempdir() if variable is None else os.path.abspath(os.environ[variable])
+
+
+@contextlib.contextmanager
+def _usable() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        variable = _variable()
+        named = "" if variable is None else f", which {variable} names,"
+        raise StorageUnavailable(
+            f"the directory {_directory()}{named} cannot be used for temporary files: {error.strerror}",
+            hint=f"Mount it, or make room there, or set {variable or _VARIABLES[0]} to another one. What is encrypted "
+            "is in the clear there while the command runs, so no other directory is taken instead",
+        ) from error
+
+
 @atexit.register
 def remove_open() -> None:
     """Those in which this process works: it is about to end."""
@@ -62,7 +96,7 @@ def remove_open() -> None:
 
 def remove_left() -> None:
     """Those of this user whose processes are gone."""
-    with contextlib.suppress(OSError), os.scandir(tempfile.gettempdir()) as entries:
+    with contextlib.suppress(OSError), os.scandir(_directory()) as entries:
         for entry in entries:
             if entry.name.startswith(PREFIX) and _is_left(entry):
                 shutil.rmtree(entry.path, ignore_errors=True)

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from clonos.errors import ConfigurationError, FaultInjected
+from clonos.json_text import parsed_json
 
 
 class Point(enum.Enum):
@@ -82,7 +83,7 @@ def read_script(text: str) -> list[Fault]:
     try:
         faults = [
             Fault(**{**said, "point": Point(said["point"]), "strike": Strike(said["strike"])})
-            for said in json.loads(text)
+            for said in parsed_json(text)
         ]
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigurationError(

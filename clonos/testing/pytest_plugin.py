@@ -1,4 +1,5 @@
-"""pytest tries recorded calls again: each `.call` file in a folder that it looks into is a test.
+"""pytest tries recorded calls again: each `.call` file in a folder that it looks into is a test, whatever is in it: one
+that is damaged fails, and is not passed over. Another program's is named in `collect_ignore_glob` of a conftest.py.
 
     # conftest.py
     pytest_plugins = ["clonos.testing.pytest_plugin"]
@@ -20,8 +21,10 @@ from typing import Any
 import pytest
 
 _SUFFIX = ".call"
-_MAGIC = b"CLRC"
-_POINTER = b"version https://git-lfs"
+_HINT = (
+    "Bring it back from version control (by `git lfs pull`, if it is kept so), or run `clonos export` again. If it is "
+    "another program's, name it in collect_ignore_glob in a conftest.py beside it"
+)
 
 
 class CallHasChanged(Exception):
@@ -32,15 +35,10 @@ _TRIALS = pytest.StashKey[Any]()
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    if file_path.suffix != _SUFFIX or not _is_ours(file_path.read_bytes()[: len(_POINTER)]):
+    if file_path.suffix != _SUFFIX:
         return None
     collector: pytest.Collector = CallFile.from_parent(parent, path=file_path)
     return collector
-
-
-def _is_ours(begin: bytes) -> bool:
-    """A recorded call, or what has been left of one."""
-    return not begin or begin.startswith(_MAGIC) or begin == _POINTER
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -60,9 +58,13 @@ class CallItem(pytest.Item):
 
     def runtest(self) -> None:
         from clonos.archive.trial_process import TrialProcess
+        from clonos.errors import LogCorrupt
         from clonos.storage.recorded_calls import decode
 
-        call = decode(self.path.read_bytes(), str(self.path))
+        try:
+            call = decode(self.path.read_bytes(), str(self.path))
+        except LogCorrupt as error:
+            raise LogCorrupt(error.message, hint=_HINT) from error
         trials = self.config.stash.setdefault(_TRIALS, TrialProcess())
         if lines := trials.differences(self.path):
             record = call.table().to_pylist()[0]

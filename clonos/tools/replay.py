@@ -32,6 +32,11 @@ from clonos.protocol.archive.episode import Lacking
 from clonos.protocol.ids import Epoch
 from clonos.storage.working_folders import working_folder
 
+_OF_ONE_ROW = ("pdb", "debugpy")
+_OF_COMPARING = ("operator", "on_timer", "since", "upto", "columns", "calls", "examples", "json")
+"""Options that are of use with the one or the other alone, by where they are kept; none has a default there."""
+_SPELLED = {"since": "--from", "upto": "--to"}
+_EXAMPLES = 10
 _UNDER = "clonos_other_function"
 """The name of a file's module: the job's own may have the name that the file has."""
 
@@ -63,30 +68,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--to", dest="upto", metavar="EPOCH|TIME", help="up to there")
     parser.add_argument(
         "--columns",
-        default="",
         metavar="COLUMNS",
         help="with commas: rows differ where these do; where any does unless said",
     )
     parser.add_argument(
         "--calls",
         choices=[each.value for each in Calls],
-        default=Calls.FAIL.value,
         help="what becomes of a call of which no answer is recorded: what comes of the record is not known, or it is "
-        "made now (%(default)s)",
+        f"made now ({Calls.FAIL.value})",
     )
-    parser.add_argument(
-        "--examples", type=int, default=10, metavar="N", help="so many differences (%(default)s)"
-    )
+    parser.add_argument("--examples", type=int, metavar="N", help=f"so many differences ({_EXAMPLES})")
     parser.add_argument("--json", action="store_true", help="one JSON object")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Do it. With `--against`, 1 where anything differs or is not known."""
+    _check(arguments)
     debugger = _debugger(arguments)
     query = ArchivedQuery(arguments.checkpoint)
     query.load_programs()
-    if (arguments.row is None) == (arguments.against is None):
-        raise ConfigurationError("what is to be replayed is not said", hint="Give either --row or --against")
     if arguments.row is not None:
         return _stop(query, RowId.parse(arguments.row, query.id), debugger)
     if arguments.operator is None:
@@ -94,6 +94,29 @@ def run(arguments: argparse.Namespace) -> int:
             "--against stands for the function of an operator", hint="Name it with --operator"
         )
     return _compare(query, arguments)
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    """Raises ConfigurationError where it is not one thing that is asked for."""
+    if arguments.row is None and arguments.against is None:
+        raise ConfigurationError("what is to be replayed is not said", hint="Give either --row or --against")
+    if arguments.row is not None and arguments.against is not None:
+        raise ConfigurationError(
+            "--row stops where a row was made, and --against runs another function over all records: they are two "
+            "things",
+            hint="Leave one of them out",
+        )
+    asked, other, of_other = (
+        ("--against", "--row", _OF_ONE_ROW)
+        if arguments.row is None
+        else ("--row", "--against", _OF_COMPARING)
+    )
+    given = [each for each in of_other if getattr(arguments, each) not in (None, False)]
+    if given:
+        named = [_SPELLED.get(each, f"--{each.replace('_', '-')}") for each in given]
+        raise ConfigurationError(
+            f"{asked} takes no {' and no '.join(named)}: that is for {other}", hint="Leave it out"
+        )
 
 
 # ------------------------------------------------------------------------ one row
@@ -160,7 +183,7 @@ def _compare(query: ArchivedQuery, arguments: argparse.Namespace) -> int:
         if upto < since:
             raise ConfigurationError(f"it begins with epoch {since}, and ends with epoch {upto} before that")
         found = _compared(query, instance, since, upto, fn, on_timer, arguments)
-        _add(total, found, arguments.examples)
+        _add(total, found, _examples(arguments))
     if not total.records:
         raise StateError("nothing was compared: no record of these epochs is in the archive")
     print(
@@ -169,6 +192,10 @@ def _compare(query: ArchivedQuery, arguments: argparse.Namespace) -> int:
         else "\n".join(_lines(total))
     )
     return 1 if total.differ or total.unknown else 0
+
+
+def _examples(arguments: argparse.Namespace) -> int:
+    return _EXAMPLES if arguments.examples is None else arguments.examples
 
 
 def _compared(
@@ -186,10 +213,10 @@ def _compared(
             on_timer,
             Path(folder, "other"),
             since=since,
-            calls=Calls(arguments.calls),
-            examples=arguments.examples,
+            calls=Calls(arguments.calls or Calls.FAIL),
+            examples=_examples(arguments),
             intercept=query.intercept,
-            columns=frozenset(filter(None, map(str.strip, arguments.columns.split(",")))),
+            columns=frozenset(filter(None, map(str.strip, (arguments.columns or "").split(",")))),
         )
         with desk_for(instance, what_if) as desk:
             for found in instance.repeated(upto, desk, since=since, begins=partial(what_if.begins, desk)):

@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any, Final
 
 from clonos.errors import ProtocolError
+from clonos.json_text import parsed_json
 from clonos.protocol.counters import LAST_LONG
 from clonos.protocol.fence import Generation
 from clonos.protocol.ids import Epoch, Origin
@@ -22,8 +22,8 @@ MAX_NODE: Final = 63
 def parse_json(payload: memoryview, name: str) -> dict[str, Any]:
     """The JSON object in the bytes of a frame."""
     try:
-        said = json.loads(bytes(payload).decode())
-    except (ValueError, RecursionError) as error:
+        said = parsed_json(bytes(payload).decode())
+    except ValueError as error:
         raise ProtocolError(f"{name}: not UTF-8 JSON: {error}") from None
     if not isinstance(said, dict):
         raise ProtocolError(f"{name}: a JSON object is expected, not {type(said).__name__}")

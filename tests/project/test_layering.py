@@ -47,7 +47,7 @@ def rule(own: str, *, banned: str = "", lazy: str = "", pure: bool = False) -> R
     return Rule(frozenset(own.split()), frozenset(banned.split()), frozenset(lazy.split()), pure)
 
 
-LOWER = "clonos.errors clonos.protocol"
+LOWER = "clonos.errors clonos.json_text clonos.protocol"
 SEGMENTS = "clonos.storage.segment_codec clonos.storage.compacted_segments clonos.storage.segment_files"
 RUNTIME = (
     f"{LOWER} clonos.values {SEGMENTS} clonos.storage.durable_files clonos.storage.embedded_log "
@@ -62,15 +62,18 @@ TOOLS = f"{API} clonos.tools"
 # The most specific prefix of a module's name decides. Modules that stand directly in `clonos` share one rule.
 RULES = {
     "clonos.errors": rule("", pure=True),
+    "clonos.json_text": rule("", pure=True),
     "clonos._version": rule("", pure=True),
     "clonos.extras": rule("clonos.errors", banned=" ".join(HEAVY)),
-    "clonos.protocol": rule("clonos.errors", pure=True),
+    "clonos.protocol": rule("clonos.errors clonos.json_text", pure=True),
     # Values of users as bytes, and what is cached of them: the simulator runs it.
     "clonos.values": rule(LOWER, banned=OUTSIDE),
     "clonos.storage.durable_files": rule("", banned=" ".join(HEAVY)),
-    "clonos.storage.working_folders": rule("", banned=" ".join(HEAVY)),
+    "clonos.storage.working_folders": rule("clonos.errors", banned=" ".join(HEAVY)),
     "clonos.storage.location": rule("clonos.errors", banned=" ".join(HEAVY)),
-    "clonos.storage.embedded_log": rule("clonos.errors clonos.storage.durable_files", banned=" ".join(HEAVY)),
+    "clonos.storage.embedded_log": rule(
+        "clonos.errors clonos.json_text clonos.storage.durable_files", banned=" ".join(HEAVY)
+    ),
     "clonos.storage.object_answers": rule("", banned=" ".join(HEAVY)),
     "clonos.storage.object_conditions": rule("", banned=" ".join(HEAVY)),
     "clonos.storage.event_tables": rule("clonos.errors", banned="pyspark py4j grpc rocksdict pandas"),
@@ -110,7 +113,7 @@ RULES = {
     "clonos.testing.conformance": rule(
         f"{LOWER} clonos.sinks", banned="pyspark py4j grpc rocksdict sqlalchemy pandas"
     ),
-    "clonos.testing": rule("clonos.errors", banned=" ".join(HEAVY)),
+    "clonos.testing": rule("clonos.errors clonos.json_text", banned=" ".join(HEAVY)),
     "clonos.sim": rule(
         f"{LOWER} clonos.extras clonos.figures clonos.values clonos.storage.segment_files clonos.testing.ledger",
         banned="pyspark py4j grpc rocksdict socket threading asyncio time",
@@ -121,6 +124,7 @@ RULES = {
     ),
     "clonos.ending": rule("clonos.storage.working_folders", banned=" ".join(HEAVY)),
     "clonos.environment": rule("clonos.errors clonos.extras", banned=" ".join(HEAVY)),
+    "clonos.start": rule("clonos.cli", banned=" ".join(HEAVY)),
     "clonos.cli": rule("clonos.errors clonos.extras clonos.ending clonos._version", banned=" ".join(HEAVY)),
     "clonos_standby": rule(f"{RUNTIME} clonos._version clonos.testing", banned="pyspark py4j sqlalchemy"),
     "clonos.spark": rule(SPARK),

@@ -14,14 +14,14 @@ from clonos.protocol.archive.erasure import (
     ErasurePlan,
     InstanceErasure,
     StatesFound,
-    bounds_noted,
     ends_that_are_needed,
     epochs_before_its_own,
     erased,
+    lower_bound,
     may_have_key,
     not_there,
+    noted_bound,
     planned,
-    serves_upto,
     with_those_that_were_waited_for,
 )
 from clonos.protocol.archive.missing import Absence, InstanceKeeps
@@ -90,25 +90,18 @@ def test_a_state_is_needed_where_what_is_kept_goes_on(
 
 @given(st.integers(0, 12).map(Epoch), EPOCHS)
 def test_a_state_serves_up_to_where_a_key_was_taken_from_it(state: Epoch, cleaned: frozenset[Epoch]) -> None:
-    bound = serves_upto(state, cleaned)
+    bound = noted_bound(state, cleaned)
     for epoch in range(14):
         taken_in_between = any(state <= each < epoch for each in cleaned)
         assert (bound is not None and epoch > bound) == taken_in_between
 
 
-@given(st.none() | EPOCHS, st.integers(-1, 12).map(Epoch), EPOCHS)
-def test_what_is_noted_bounds_every_state_that_lacks_a_key(
-    known: frozenset[Epoch] | None, upto: Epoch, states: frozenset[Epoch]
-) -> None:
-    noted = bounds_noted(known, upto, states)
-    assert noted == sorted(set(noted)) and {upto, *(known or ())} <= set(noted)
-    for state in states:
-        bound = serves_upto(state, noted)
-        assert bound is not None and bound <= max(state, upto), "what comes behind may have the key again"
-        if known is None:
-            assert bound == state
-    later = max((*states, upto, *(known or ()))) + 1
-    assert serves_upto(Epoch(later), noted) is None, "states that are stored since are whole"
+@given(st.lists(st.none() | st.integers(-1, 12).map(Epoch)))
+def test_of_several_bounds_of_a_state_each_holds(bounds: list[Epoch | None]) -> None:
+    found = lower_bound(*bounds)
+    for epoch in range(-1, 14):
+        is_served = all(bound is None or epoch <= bound for bound in bounds)
+        assert (found is None or epoch <= found) == is_served
 
 
 @given(EPOCHS, EPOCHS, EPOCHS, st.none() | st.integers(0, 12).map(Epoch), st.integers(-1, 12).map(Epoch))

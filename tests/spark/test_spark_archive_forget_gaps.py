@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from archive_bytes import places_of
+from earlier_archive import as_earlier_version
 from streams import Place
 
 from clonos import cli
@@ -200,10 +201,13 @@ def damage(path: Path, how: str) -> None:
     path.unlink()
 
 
-def test_what_is_noted_of_states_can_be_lost(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_an_earlier_version_has_noted_of_states_can_be_lost(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
     run(place, OTHERS, (KEY, "ann"), OTHERS)
     instance, _ = had_key(place.checkpoint)
     forget(place.checkpoint, capsys)
+    as_earlier_version(place.checkpoint, owners(place.checkpoint)[instance.origin.instance])
     run(place, OTHERS, OTHERS)
     number, last = instance.origin.instance, max(owners(place.checkpoint)[instance.origin.instance].epochs)
     cleaned = f"cleaned/{instance.origin.node}-{number}.json"

@@ -154,7 +154,6 @@ def test_what_cannot_be_tried_by_itself_is_said(place: Place, tmp_path: Path) ->
     result = tried(tmp_path / "own")
     assert result.returncode == 0 and "8 passed" in result.stdout, result.stdout
     (tmp_path / "own" / "cut.call").write_bytes(b"CLRC and then nothing of it")
-    (tmp_path / "own" / "foreign.call").write_bytes(b"of another program")
     result = tried(tmp_path / "own")
     assert "1 failed, 8 passed" in result.stdout and "cut.call" in result.stdout, result.stdout
 

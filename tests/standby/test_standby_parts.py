@@ -20,7 +20,7 @@ from clonos.operators.rows import make_row
 from clonos.protocol.engine.epoch_counts import Counted
 from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import Epoch, Origin
 from clonos.protocol.ports import Bundle
 from clonos.protocol.recovery.causal.own_log import Writer
 from clonos.protocol.roles.death import LET_GO, REPORTED, Death, KillReason, classify_death
@@ -424,6 +424,11 @@ def test_metadata_of_a_snapshot_says_all_of_the_instance() -> None:
     )
     raw = metadata.encode(snapshot, acked_input=4)
     assert metadata.decode(raw, lambda channel: tuple) == snapshot
+    cleaned = replace(snapshot, serves_upto=Epoch(0))
+    bounded = metadata.encode(cleaned)
+    assert metadata.decode(bounded, lambda channel: tuple) == cleaned
+    versions = [values.decode(each)["version"] for each in (raw, bounded)]
+    assert versions == [3, 6], "an earlier library, which would not see the bound, does not read it"
     found = metadata.candidate(Manifest(7, 2, True, 1 << 16, raw, ()))
     assert (found.log_offset, found.emitted, found.acked_input, found.received) == (
         100,

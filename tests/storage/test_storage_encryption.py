@@ -36,6 +36,7 @@ from clonos.storage.encrypted_file import (
 from clonos.storage.encrypted_medium import SUFFIX, Encryption
 from clonos.storage.folder import Folder
 from clonos.storage.keyed_state import KeyedState
+from clonos.storage.sealed import sealed
 from clonos.storage.snapshots import SnapshotStore
 
 PROGRAM = hashlib.sha256(b"a program").hexdigest()
@@ -329,7 +330,6 @@ def write_all(archive: Archive, tmp_path: Path, origin: Origin = ORIGIN) -> None
     archive.segments(origin).write(segment(origin=origin))
     archive.write_program(PROGRAM, b"a program")
     archive.write_erasure(erasure(origin))
-    archive.cleaned.note(origin, Epoch(1), [])
     store = archive.states(origin, fence=Fence.of(1), pending=str(tmp_path / "pending"))
     store.store(store.begin(OneFile(), b"meta", epoch=Epoch(1), sequence=1, final=True))
 
@@ -379,7 +379,9 @@ def test_an_older_key_can_go_when_what_it_has_encrypted_is_dropped(tmp_path: Pat
     old = Archive(str(tmp_path), keys=ArchiveKeys((KEY,)))
     old.begin_writing()
     old.write_program(PROGRAM, b"a program")
-    old.cleaned.note(ORIGIN, Epoch(7), [])
+    note = tmp_path / "clonos" / "archive" / "cleaned" / f"{ORIGIN.node}-{ORIGIN.instance}.json"
+    note.parent.mkdir(parents=True)
+    note.write_bytes(sealed({"upto": [7]}))
     store = old.states(ORIGIN, fence=Fence.of(1), pending=str(tmp_path / "pending"))
     state = KeyedState(str(tmp_path / "state"))
     state.save(b"k", "value" * 100)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -12,10 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from clonos.errors import StorageUnavailable
 from clonos.storage.working_folders import PREFIX, remove_left, working_folder
 
 WORKS = """
 import sys
+from clonos.errors import StorageUnavailable
 from clonos.storage.working_folders import working_folder
 with working_folder("desk") as folder:
     open(f"{folder}/secret", "w").close()
@@ -24,6 +27,7 @@ with working_folder("desk") as folder:
 """
 ENDS_BESIDE = """
 import threading
+from clonos.errors import StorageUnavailable
 from clonos.storage.working_folders import working_folder
 def work():
     with working_folder("page"):
@@ -90,3 +94,43 @@ def test_what_is_not_its_own_stays(temporary: Path) -> None:
     remove_left()
     assert (elsewhere / "kept").exists()
     assert {each.name for each in temporary.iterdir()} == {"elsewhere", f"{PREFIX}file", f"{PREFIX}link"}
+
+
+@pytest.mark.parametrize("variable", ["TMPDIR", "TEMP", "TMP"])
+@pytest.mark.parametrize("how", ["not mounted", "no directory", "full"])
+def test_a_directory_that_cannot_be_used_is_named_and_no_other_one_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, how: str
+) -> None:
+    for name in ("TMPDIR", "TEMP", "TMP"):
+        monkeypatch.delenv(name, raising=False)
+    directory, other = tmp_path / "encrypted", tmp_path / "other"
+    other.mkdir()
+    monkeypatch.setenv(variable, str(directory))
+    monkeypatch.setattr(tempfile, "tempdir", str(other))  # as Python has it by then
+    reasons = {"not mounted": "No such file", "no directory": "Not a directory", "full": "No space left"}
+    if how == "no directory":
+        directory.touch()
+    elif how == "full":
+        directory.mkdir()
+
+        def refused(descriptor: int, content: bytes) -> int:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        monkeypatch.setattr(os, "write", refused)
+    with pytest.raises(StorageUnavailable, match=reasons[how]) as error, working_folder("desk"):
+        pytest.fail("it is not worked in")
+    assert f"{directory}, which {variable} names," in str(error.value)
+    remove_left()
+    assert list(other.iterdir()) == [] and (how != "full" or list(directory.iterdir()) == [])
+
+
+def test_another_directory_is_taken_where_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the message advises."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "missing"))
+    with pytest.raises(StorageUnavailable, match="or set TMPDIR to another one"), working_folder("desk"):
+        pytest.fail("it is not worked in")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with working_folder("desk") as folder:
+        assert Path(folder).parents[1] == tmp_path

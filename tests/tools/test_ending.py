@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 
 COMMAND = """
-import signal, sys, time
+import os, signal, sys, time
 from pathlib import Path
 from clonos import cli, ending
 from clonos.operators.outputs import RAISED
 from clonos.storage.working_folders import working_folder
 from clonos.tools import explain
+
+STATUS = 3
 
 if "IGNORED" not in globals():
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # what runs the tests may ignore it, as nohup does
@@ -36,12 +38,17 @@ def catches_it():
         "and goes on"
 
 def never_ends():
-    print("runs", flush=True)
-    while True:
+    for step in [lambda: print("runs", flush=True), *[lambda: time.sleep(3600)] * 9]:
         try:
-            time.sleep(3600)
+            step()
         except BaseException:
             "and goes on"
+
+def exits_beside():
+    if os.fork() == 0:
+        os._exit(7)
+    os.wait()
+    os._exit(STATUS)
 
 def run(arguments):
     with working_folder("desk") as folder, ending.says_when_cut_short("it was cut short"):
@@ -112,3 +119,18 @@ def test_what_is_ignored_stays_so(tmp_path: Path) -> None:
         process.send_signal(signal.SIGHUP)
         process.send_signal(signal.SIGTERM)
         assert process.wait() == 143
+
+
+@pytest.mark.parametrize(("status", "code"), [(3, 3), (0, 1)])
+def test_a_function_that_ends_the_process_is_told(tmp_path: Path, status: int, code: int) -> None:
+    """And is no success. Of its forks, which have no part in the command, nothing is said."""
+    done = subprocess.run(
+        [sys.executable, "-c", COMMAND.replace("STATUS = 3", f"STATUS = {status}"), "exits_beside"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        check=False,
+    )
+    told = f"clonos: a function has ended the process: os._exit({status})\n"
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", told)
+    assert list(tmp_path.iterdir()) == []

@@ -30,7 +30,8 @@ class InstanceErasure:
     """What is to be done with one instance, in this order."""
 
     origin: Origin
-    cleaned_upto: Epoch | None = None  # what is noted, of an instance that has had the key
+    cleaned_upto: Epoch | None = None
+    """Of an instance that has had the key, the last epoch that may be repeated from a state that is stored without."""
     ends: tuple[Epoch, ...] = ()  # at which a state is stored, since there is none
     cleans: tuple[SnapshotName, ...] = ()  # states that are stored without the key, and go
     drops: tuple[SnapshotName, ...] = ()  # states that go
@@ -194,19 +195,18 @@ def ends_that_are_needed(archived: Iterable[Epoch], erased: AbstractSet[Epoch]) 
     return [epoch for epoch, following in followed if epoch in erased and following not in erased]
 
 
-def serves_upto(state: Epoch, cleaned_upto: Iterable[Epoch]) -> Epoch | None:
-    """The last epoch that may be repeated from a state of this epoch; None where there is no such bound. In states of
-    epochs up to each of `cleaned_upto` there may be a key less than there was: where it comes again behind that, only a
-    state that was stored since knows what the function found."""
-    return min((bound for bound in cleaned_upto if bound >= state), default=None)
+def lower_bound(*bounds: Epoch | None) -> Epoch | None:
+    """The last epoch that may be repeated from a state, where each of the bounds holds; None where there is none. A
+    state from which a key was taken has one: where the key comes again behind the epochs that were there then, only a
+    state that was stored since knows what the function found. What is stored of what was repeated from it has it, too:
+    a key that is not in the one is not in the other."""
+    return min((bound for bound in bounds if bound is not None), default=None)
 
 
-def bounds_noted(known: Iterable[Epoch] | None, upto: Epoch, states: Iterable[Epoch]) -> list[Epoch]:
-    """Of an instance, what `serves_upto` has to know, where a key is taken out of its states, which it had up to an
-    epoch. `known` is what was noted before: where that cannot be read (None), no state which is there serves any epoch
-    behind itself. `states`: at whose ends there is one. Behind `upto` none should be, unless epochs were lost."""
-    alone = {state for state in states if known is None or state > upto}
-    return sorted({*(known or ()), upto, *alone})
+def noted_bound(state: Epoch, noted: Iterable[Epoch]) -> Epoch | None:
+    """What earlier versions have noted instead, of all states of an instance together: in those of epochs up to each of
+    `noted` there may be a key less than there was. Of a state of this epoch; None where there is no bound."""
+    return min((bound for bound in noted if bound >= state), default=None)
 
 
 def erased(segment: ArchiveSegment, at: int) -> ArchiveSegment:

@@ -58,6 +58,8 @@ class InstanceSnapshot:
     unkept: Mapping[int, OutputNumber] = field(default_factory=dict)
     """By destination, the last row that its log of what was sent lacks (`uncoordinated.sent_log_truncation`)."""
     origin: Origin | None = None  # whose it is; an older version did not say it
+    serves_upto: Epoch | None = None
+    """Of an archived state from which a key was erased, the last epoch that may be repeated from it."""
 
     @property
     def history(self) -> HistoryMark:

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from clonos.errors import LogCorrupt, SnapshotCorrupt
+from clonos.json_text import parsed_json
 from clonos.protocol.fence import Generation
 from clonos.protocol.ids import Epoch, LogOffset, NodeId, Origin, OutputNumber
 
@@ -114,7 +115,7 @@ class CommitRecord:
                 hint="Go on with the version of clonos that wrote it",
             )
         try:
-            return cls._of(json.loads(payload))
+            return cls._of(parsed_json(payload))
         except (KeyError, TypeError, ValueError) as error:
             raise _damaged(place) from error
 

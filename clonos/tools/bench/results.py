@@ -19,6 +19,7 @@ import numpy as np
 
 from clonos._version import __version__
 from clonos.errors import InputError
+from clonos.json_text import parsed_json
 from clonos.tools.bench.cell import Cell
 from clonos.tools.bench.metrics import Samples
 
@@ -42,7 +43,7 @@ class Results:
         text = self.path.read_text()
         for number, line in enumerate(text[: text.rfind("\n") + 1].splitlines(), 1):
             try:
-                found = json.loads(line)
+                found = parsed_json(line)
                 version = found["version"]
             except (ValueError, KeyError, TypeError) as error:
                 raise InputError(f"line {number} of {self.path} is not a result: {error}") from error

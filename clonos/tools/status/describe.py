@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from clonos.json_text import parsed_json
 from clonos.protocol.ids import Origin
 from clonos.spark.source_progress import sources_of
 from clonos.tools.live_query import LiveQuery
@@ -124,7 +124,7 @@ def _lines_of(path: Path) -> list[dict[str, Any]]:
 def _parsed(line: bytes) -> dict[str, Any] | None:
     """None of a line that a full disk has torn."""
     try:
-        said = json.loads(line)
+        said = parsed_json(line)
         return said if isinstance(said, dict) and "at" in said else None
     except ValueError:
         return None

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clonos.errors import ConfigurationError
+from clonos.json_text import parsed_json
 from clonos.storage.durable_files import replace_file
 from clonos.wire.tls import Tls
 
@@ -43,7 +44,7 @@ def write(data: Path, servers: Sequence[ServerEntry]) -> None:
 def read(data: Path) -> tuple[ServerEntry, ...]:
     """None at all where there is no file. Raises ConfigurationError where it is not one of ours."""
     try:
-        said = json.loads((data / FILE).read_text())
+        said = parsed_json((data / FILE).read_text())
         return tuple(
             ServerEntry(one["place"], one["address"], Tls.from_dict(one["tls"]), one["token_file"])
             for one in said

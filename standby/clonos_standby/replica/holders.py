@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clonos.errors import StorageUnavailable, Where
+from clonos.json_text import parsed_json
 from clonos.protocol.ids import LogOffset, Origin
 from clonos.protocol.recovery.causal.asking import Asking
 from clonos.protocol.recovery.causal.holding import HolderReply
@@ -73,7 +74,7 @@ def services(spec: QuerySpec) -> list[str]:
 
 def _told(path: Path) -> list[str]:
     try:
-        said = json.loads(path.read_text())
+        said = parsed_json(path.read_text())
         if isinstance(said, list):  # as it was written before it had a version
             return [str(address) for address in said]
         addresses = [str(address) for address in said["addresses"]]

@@ -20,7 +20,9 @@ from clonos.values import state_codec as values
 VERSION = 3
 _WITH_CHANNEL_STATE = 4  # which is passed over by no reader that does not know it
 _WITHOUT_RANDOM = 5  # which may have channels' states, too
-_READ = (2, VERSION, _WITH_CHANNEL_STATE, _WITHOUT_RANDOM)  # before 3, rows that waited had no rows inside
+_WITH_BOUND = 6  # which may have and lack the same; no reader that does not know the bound repeats beyond it
+_READ = (2, VERSION, _WITH_CHANNEL_STATE, _WITHOUT_RANDOM, _WITH_BOUND)
+"""Before 3, rows that waited had no rows inside."""
 
 
 def encode(snapshot: InstanceSnapshot, *, acked_input: int = 0) -> bytes:
@@ -60,11 +62,14 @@ def encode(snapshot: InstanceSnapshot, *, acked_input: int = 0) -> bytes:
             **({"channel_state": snapshot.channel_state} if snapshot.channel_state else {}),
             **({"unkept": snapshot.unkept} if snapshot.unkept else {}),
             **({} if snapshot.origin is None else {"origin": list(snapshot.origin)}),
+            **({} if snapshot.serves_upto is None else {"serves_upto": snapshot.serves_upto}),
         }
     )
 
 
 def _version_for(snapshot: InstanceSnapshot) -> int:
+    if snapshot.serves_upto is not None:
+        return _WITH_BOUND
     if snapshot.random_state is None:
         return _WITHOUT_RANDOM
     return _WITH_CHANNEL_STATE if snapshot.channel_state else VERSION
@@ -132,6 +137,7 @@ def decode(raw: bytes, row_class: Callable[[int], type]) -> InstanceSnapshot:
             kept_of_policy=said.get("policy", b""),
             unkept=said.get("unkept", {}),
             origin=Origin(*said["origin"]) if "origin" in said else None,
+            serves_upto=Epoch(said["serves_upto"]) if "serves_upto" in said else None,
         )
     except (KeyError, TypeError, ValueError, StateError, InputError) as error:
         raise SnapshotCorrupt(f"snapshot metadata cannot be read: {error}") from error

@@ -7,6 +7,7 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
+from clonos.json_text import parsed_json
 from clonos.protocol.ids import RecordId
 from clonos.protocol.roles.crash_marks import InHand, Mark, Marks
 from clonos.protocol.roles.death import Death
@@ -21,7 +22,7 @@ class CrashMarkFile:
 
     def read(self) -> Marks | None:
         try:
-            said = json.loads(self._path.read_bytes())
+            said = parsed_json(self._path.read_bytes())
             marks = {
                 RecordId(int(channel), int(position)): Mark(
                     row, bool(in_timers), tuple(Death(**one) for one in deaths), bool(passed_over)

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from clonos.errors import ConfigurationError
+from clonos.json_text import parsed_json
 from clonos.storage.durable_files import PRIVATE, replace_file
 
 FILE = "running.json"
@@ -49,7 +50,7 @@ def read(data: Path) -> Running | None:
     """What a server that is alive has written; None where there is none. Raises PermissionError where the query is
     another user's."""
     try:
-        said = json.loads((data / FILE).read_text())
+        said = parsed_json((data / FILE).read_text())
         if not _locked(data / LOCK):
             return None
         if said.pop("version") != VERSION:
