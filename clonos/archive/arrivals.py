@@ -94,7 +94,7 @@ def rows_by_epoch(
     """In which epochs rows were made, or why that is not known, and which rows."""
     left = sorted(numbers)
     while left:
-        epoch, last = instance.placed(OutputNumber(left[0]))
+        epoch, last = instance.rows.placed(OutputNumber(left[0]))
         upto = bisect_right(left, last)
         yield epoch, left[:upto]
         left = left[upto:]

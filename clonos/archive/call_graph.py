@@ -171,7 +171,7 @@ class CallGraph:
                 lacking = Lacking(f"the query has no operator's instance {origin}")
                 self.rows[row] = LostRow(None, None, lacking)
                 continue
-            epoch = instance.made_in(OutputNumber(row.position))
+            epoch = instance.rows.made_in(OutputNumber(row.position))
             if isinstance(epoch, Lacking):
                 self.rows[row] = LostRow(instance, None, epoch)
                 continue

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence, Set as AbstractSet
 
-from clonos.archive.reading import LAST, ArchivedInstance, ArchivedQuery
+from clonos.archive.epochs_of_rows import LAST
+from clonos.archive.reading import ArchivedInstance, ArchivedQuery
 from clonos.protocol.archive.episode import Lacking
 from clonos.protocol.archive.erasure import NotThere, not_there
 from clonos.protocol.archive.missing import Absence, InstanceKeeps, MissingEpochs

@@ -3,6 +3,7 @@ keys of maps, in upper or lower case, as Spark has them."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Final

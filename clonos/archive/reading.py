@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import shutil
 import sys
-from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import cloudpickle
 
 from clonos.archive.desk import Desk
+from clonos.archive.epochs_of_rows import LAST, EpochsOfRows
 from clonos.archive.tracing import RowIsMade, Watcher
 from clonos.errors import CheckpointMismatch, ConfigurationError, LogCorrupt, SnapshotCorrupt, StateError
 from clonos.operators.function_code import code_of, is_another
@@ -26,21 +26,17 @@ from clonos.protocol.archive.stored_segment import SegmentName
 from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import (
-    FIRST_EPOCH,
     LOG_BEGIN,
     NO_EPOCH,
-    NO_OUTPUT,
     Epoch,
     LogOffset,
     NodeId,
     Origin,
     OutputNumber,
-    epoch_after,
     epoch_before,
 )
 from clonos.protocol.line.snapshot_name import SnapshotName
 from clonos.protocol.recovery.causal.determinant import Step
-from clonos.protocol.recovery.causal.determinant_codec import decode_steps
 from clonos.protocol.topology import Node, NodeKind, Topology
 from clonos.spark.checkpoint import Checkpoint, checkpoint_at
 from clonos.spark.facts import INTERCEPT
@@ -53,9 +49,6 @@ from clonos.storage.snapshots import SnapshotStore
 from clonos.storage.working_folders import working_folder
 from clonos_standby.cluster.spec import NodeSpec
 from clonos_standby.replica import snapshot_metadata as metadata
-
-LAST: Final = OutputNumber(1 << 63)
-"""Behind every row."""
 
 
 class _DamagedState(Exception):
@@ -85,7 +78,6 @@ class ArchivedInstance:
     _codes: dict[str, str] = field(default_factory=dict)  # of programs, as their functions are today
     _known: tuple[Epoch, Episode | Lacking] | None = None
     _logs: dict[Epoch, EpochLog | None] = field(default_factory=dict)
-    _begins: dict[Epoch, OutputNumber] = field(default_factory=dict)  # the last row before an epoch
     _bounds: dict[SnapshotName, Epoch | None] = field(default_factory=dict)  # of states
 
     def __str__(self) -> str:
@@ -141,57 +133,9 @@ class ArchivedInstance:
         except LogCorrupt as error:
             return Lacking(f"it cannot be read: {error.message}", is_curable=True)
 
-    def made_in(self, number: OutputNumber) -> Epoch | Lacking:
-        """The epoch in which an output row was made. Where it may have been made in one that is damaged or missing,
-        nothing is said."""
-        return self.placed(number)[0]
-
-    def placed(self, number: OutputNumber) -> tuple[Epoch | Lacking, OutputNumber]:
-        """The same, and a row from this one on up to which that holds."""
-        if number <= NO_OUTPUT:
-            return Lacking("no such row was made: an instance counts its rows from 1"), NO_OUTPUT
-        epochs = sorted(self.epochs)
-        damaged = ""
-        try:
-            at = bisect_left(range(len(epochs)), number, key=partial(self._emitted_upto, epochs))
-        except LogCorrupt as error:  # of an epoch on the way: those that can be read say it, too
-            ends = [self.emitted(epoch) for epoch in epochs]
-            ended = (
-                at for at, emitted in enumerate(ends) if emitted is not None and number <= emitted < LAST
-            )
-            last_is_open = bool(ends) and ends[-1] == LAST
-            at = next(ended, len(epochs) - last_is_open)
-            damaged = error.message if at > 0 and ends[at - 1] is None else ""
-        why = f"it may have been made in an epoch of which the archive is damaged: {damaged}"
-        if at == len(epochs):
-            return Lacking(why if damaged else "its epoch is not in the archive"), LAST
-        last = self._emitted(epochs[at])
-        is_behind_another = (
-            at > 0 and epochs[at] == epoch_after(epochs[at - 1]) and self.has_ended(epochs[at - 1])
-        )
-        before = NO_OUTPUT if is_behind_another and not damaged else self._last_before(epochs[at])
-        if not isinstance(before, Lacking) and number > before:
-            return epochs[at], last
-        if not damaged:
-            why = "its epoch is not in the archive" + (" any more" if at == 0 else "")
-            if at > 0 and not self.has_ended(epochs[at - 1]):
-                why += f", or is epoch {epochs[at - 1]}, which has not ended, as far as the archive has it"
-        if isinstance(before, Lacking):
-            return replace(before, why=f"{why}, or it is epoch {epochs[at]}: {before.why}"), last
-        return Lacking(why), before
-
-    def _last_before(self, epoch: Epoch) -> OutputNumber | Lacking:
-        """The number of the last row that was made before an epoch, whatever is there of those before: its log says how
-        many were made in it. Why it does not, where it cannot be read."""
-        if epoch == FIRST_EPOCH:
-            return NO_OUTPUT
-        if epoch not in self._begins:
-            found = self.episode(epoch)
-            if isinstance(found, Lacking):
-                return found
-            made = sum(step.outputs for step in decode_steps(found.log, found.log_start))
-            self._begins[epoch] = OutputNumber(found.ended.emitted_output - made)
-        return self._begins[epoch]
+    @cached_property
+    def rows(self) -> EpochsOfRows:
+        return EpochsOfRows(self)
 
     def has_ended(self, epoch: Epoch) -> bool:
         """As far as can be read."""
@@ -202,19 +146,12 @@ class ArchivedInstance:
         """The number of the last row up to the end of an epoch, if that can be read; of one that has not ended more
         than any."""
         try:
-            return self._emitted(epoch)
+            return self.read_emitted(epoch)
         except LogCorrupt:
             return None
 
-    def _emitted_upto(self, epochs: Sequence[Epoch], at: int) -> OutputNumber:
-        """The number of the last row up to the end of one of these epochs; where the archive has later ones, and not
-        that end, at least that of the one before. So it never falls. Raises LogCorrupt."""
-        is_last = at == len(epochs) - 1
-        found = (self._emitted(epoch) for epoch in reversed(epochs[: at + 1]))
-        return next((emitted for emitted in found if emitted < LAST or is_last), NO_OUTPUT)
-
-    def _emitted(self, epoch: Epoch) -> OutputNumber:
-        """Raises LogCorrupt."""
+    def read_emitted(self, epoch: Epoch) -> OutputNumber:
+        """The same. Raises LogCorrupt."""
         for name in reversed(self.epochs[epoch]):
             for segment in self.files.read([name]):
                 if segment.ended is not None:
@@ -375,14 +312,14 @@ class ArchivedInstance:
     def state_at_end(self, epoch: Epoch) -> Manifest | None:
         """The archived state of the end of an epoch, of the history that is archived of it, if it is there, and no key
         was erased from it."""
-        noted, own = self.cleaned_upto, self._log_of(epoch)
-        if own is None or isinstance(noted, Lacking) or serves_upto(epoch, noted) is not None:
+        own = self._log_of(epoch)
+        if own is None:
             return None
         for name in reversed(self.state_names):
-            if name.epoch == epoch and name.final and (found := self._readable(name)) is not None:
-                state = ArchivedState(name, metadata.decode(found.meta, lambda _: tuple))
-                if state.is_end_of(self.origin, own):
-                    return found
+            if name.epoch == epoch and name.final and self.bound_of(name) is None:
+                found = self._read_state(name)
+                if found is not None and ArchivedState(name, found[1]).is_end_of(self.origin, own):
+                    return found[0]
         return None
 
     def damaged_states(self, folder: Path) -> Iterator[str]:
@@ -672,7 +609,7 @@ class ArchivedQuery:
     def place_of(self, origin: Origin, number: OutputNumber) -> tuple[ArchivedInstance, Epoch]:
         """Which instance has made a row, and in which epoch. Raises StateError where that cannot be said."""
         instance = self.operator_instance(origin)
-        epoch = instance.made_in(number)
+        epoch = instance.rows.made_in(number)
         if isinstance(epoch, Lacking):
             raise StateError(
                 f"what made the row {origin.node}-{origin.instance}-{number} cannot be repeated: {epoch.why}"

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from clonos.archive.epochs_of_rows import LAST
 from clonos.archive.explain import RowId, made_by
-from clonos.archive.reading import LAST, ArchivedInstance, ArchivedQuery, desk_for
+from clonos.archive.reading import ArchivedInstance, ArchivedQuery, desk_for
 from clonos.archive.tracing import Again, Row, TracedCall
 from clonos.errors import ConfigurationError, StateError
 from clonos.protocol.archive.episode import Lacking

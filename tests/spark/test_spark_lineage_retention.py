@@ -55,7 +55,7 @@ def run(place: Place, mode: str, *, shown: bool = False) -> None:
 def cut(place: Place, rows: int, *, node: int = 2) -> int:
     """The epochs in which an operator made its first rows are gone; the last one of these."""
     (instance,) = ArchivedQuery(str(place.checkpoint)).instances_of(Origin.of(node, 0).node)
-    last = instance.made_in(OutputNumber(rows))
+    last = instance.rows.made_in(OutputNumber(rows))
     assert not isinstance(last, Lacking)
     for path in (place.checkpoint / "clonos" / "archive" / "segments" / str(node) / "0").iterdir():
         if int(path.name[:20]) <= last:
@@ -143,7 +143,7 @@ def other_commands_say_it(place: Place, capsys: pytest.CaptureFixture[str]) -> N
         clonos.state_at(place.spark, str(checkpoint), "base", at="2-0-1")
     cut(place, 3)
     (instance,) = ArchivedQuery(str(checkpoint)).instances("base")
-    places = [instance.made_in(OutputNumber(at)) for at in range(1, RUNS + 2)]
+    places = [instance.rows.made_in(OutputNumber(at)) for at in range(1, RUNS + 2)]
     assert [isinstance(each, Lacking) for each in places[:RUNS]] == [True, True, True, False]
     is_not_to_be_had(instance, places[RUNS])
     assert said(capsys, "lineage", checkpoint, "3-0-4", "--json")[0] == 1
@@ -158,16 +158,16 @@ def is_not_to_be_had(instance: ArchivedInstance, place: Epoch | Lacking) -> None
 def test_a_row_behind_a_gap_is_found_and_one_in_it_is_not(place: Place, mode: str) -> None:
     run(place, mode)
     (instance,) = ArchivedQuery(str(place.checkpoint)).instances("base")
-    whole = [instance.made_in(OutputNumber(at)) for at in range(1, RUNS + 1)]
+    whole = [instance.rows.made_in(OutputNumber(at)) for at in range(1, RUNS + 1)]
     for path in (place.checkpoint / "clonos" / "archive" / "segments" / "2" / "0").iterdir():
         if int(path.name[:20]) in whole[1:3]:
             path.unlink()
     (instance,) = ArchivedQuery(str(place.checkpoint)).instances("base")
-    found = [instance.made_in(OutputNumber(at)) for at in range(1, RUNS + 2)]
+    found = [instance.rows.made_in(OutputNumber(at)) for at in range(1, RUNS + 2)]
     gone = Lacking("its epoch is not in the archive")
     assert found[:RUNS] == [whole[0], gone, gone, whole[3]]
     is_not_to_be_had(instance, found[RUNS])
-    assert instance.placed(OutputNumber(2)) == (gone, 3)
+    assert instance.rows.placed(OutputNumber(2)) == (gone, 3)
 
 
 @pytest.mark.parametrize("mode", mostly("microbatch"))
@@ -179,7 +179,7 @@ def test_what_is_behind_a_gap_is_followed_all_the_same(
     checkpoint = str(place.checkpoint)
     (source,) = (of for ((of, _, _),) in [edges(place, of="base")["2-0-1"]])
     (instance,) = ArchivedQuery(checkpoint).instances("shown")
-    gone = instance.made_in(OutputNumber(2))
+    gone = instance.rows.made_in(OutputNumber(2))
     assert not isinstance(gone, Lacking)
     for path in (place.checkpoint / "clonos" / "archive" / "segments" / "4" / "0").iterdir():
         if int(path.name[:20]) == gone:

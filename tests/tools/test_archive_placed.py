@@ -93,7 +93,7 @@ def test_a_row_of_an_epoch_that_has_ended_is_found_whatever_others_lack(
     found = instance(tmp_path, kinds)
     for number, kind in enumerate(kinds):
         for row in (ROWS * number + 1, ROWS * (number + 1)):
-            made_in = found.made_in(OutputNumber(row))
+            made_in = found.rows.made_in(OutputNumber(row))
             if kind == END:
                 assert made_in == number, f"row {row}"
             else:
@@ -102,7 +102,7 @@ def test_a_row_of_an_epoch_that_has_ended_is_found_whatever_others_lack(
 
 
 def test_rows_of_an_epoch_without_its_end_are_said_to_be_of_that(tmp_path: Path) -> None:
-    lacking = instance(tmp_path, [END, "open", END]).made_in(OutputNumber(ROWS + 1))
+    lacking = instance(tmp_path, [END, "open", END]).rows.made_in(OutputNumber(ROWS + 1))
     assert isinstance(lacking, Lacking)
     assert (
         lacking.why

@@ -24,7 +24,7 @@ def tour(folder: Path) -> Iterator[str]:
         for row, tailnum, amount in database.execute(_PAID):
             made = RowId.parse(row, query.id)
             instance = query.instance(made.origin)
-            if instance is not None and not isinstance(instance.made_in(made.number), Lacking):
+            if instance is not None and not isinstance(instance.rows.made_in(made.number), Lacking):
                 yield f"why were ${amount} paid for {tailnum}?"
                 yield f"    clonos explain {checkpoint} {row} --draw {folder}/why.svg"
                 yield "stop in the function that decided it:"
