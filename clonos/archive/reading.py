@@ -166,8 +166,10 @@ class ArchivedInstance:
         for name in reversed(self.state_names):
             is_before = name.final and name.epoch < epoch
             is_inside = number is not None and not name.final and name.epoch == epoch
-            if name in passed_over or not (is_before or is_inside) or not self._serves(name, epoch):
+            if name in passed_over or not (is_before or is_inside):
                 continue
+            if not self._serves(name, epoch):
+                return None  # what is older lacks an epoch between: that in which the key came
             if (found := self._read_state(name)) is not None:
                 state, content = found
                 if is_inside and number is not None and content.emitted >= number:
@@ -207,15 +209,13 @@ class ArchivedInstance:
             return Lacking(str(error))
 
     def cut_off(self, epoch: Epoch) -> Lacking | None:
-        """Why none of the states that an epoch could be repeated from is whole, if that is so, or not known."""
+        """Why the state that an epoch could be repeated from is not whole, if that is so, or not known."""
         before = [name for name in self.state_names if name.final and name.epoch < epoch]
         noted = self.cleaned_upto
         if isinstance(noted, Lacking):
             return replace(noted, why=f"epoch {epoch}: {noted.why}", epoch=epoch) if before else None
-        is_cut_off = bool(before) or any(bound < epoch for bound in noted)
-        return (
-            _cut_off(epoch) if is_cut_off and not any(self._serves(name, epoch) for name in before) else None
-        )
+        is_cut_off = not self._serves(before[-1], epoch) if before else any(bound < epoch for bound in noted)
+        return _cut_off(epoch) if is_cut_off else None
 
     def _read_state(self, name: SnapshotName) -> tuple[Manifest, InstanceSnapshot] | None:
         """And what it says of the instance; None where that cannot be read, or it is gone."""
