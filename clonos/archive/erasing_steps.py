@@ -136,8 +136,9 @@ class ErasureSteps:
 
     def _refused(self, what: str, why: str) -> StateError:
         hint = (
-            "Mend that, as by running this where the modules of the query are: the same command again goes on with "
-            "it. With --erase-unknown it goes on without: what depends on that cannot be repeated any more"
+            "Where it can be mended, mend it: put a file back that was lost, or run this where the modules of the "
+            "query are. The same command again goes on with it. With --erase-unknown it goes on without: what depends "
+            "on that cannot be repeated any more"
         )
         return StateError(
             f"the erasure does not go on: {what} cannot be had ({why})",

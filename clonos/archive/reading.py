@@ -24,6 +24,7 @@ from clonos.protocol.archive.episode import Episode, Lacking, put_together
 from clonos.protocol.archive.erasure import ErasurePlan, lower_bound, noted_bound
 from clonos.protocol.archive.stored_segment import SegmentName
 from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
+from clonos.protocol.epoch_run import EpochRun
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import (
     LOG_BEGIN,
@@ -311,16 +312,22 @@ class ArchivedInstance:
 
     def state_at_end(self, epoch: Epoch) -> Manifest | None:
         """The archived state of the end of an epoch, of the history that is archived of it, if it is there, and no key
-        was erased from it."""
+        was erased from it, nor from one that the epoch may be repeated from."""
         own = self._log_of(epoch)
-        if own is None:
+        if own is None or any(first <= epoch <= last for first, last in self._without_a_key):
             return None
         for name in reversed(self.state_names):
-            if name.epoch == epoch and name.final and self.bound_of(name) is None:
+            if name.epoch == epoch and name.final:
                 found = self._read_state(name)
                 if found is not None and ArchivedState(name, found[1]).is_end_of(self.origin, own):
                     return found[0]
         return None
+
+    @cached_property
+    def _without_a_key(self) -> list[EpochRun]:
+        """Where states from which a key was erased may stand in for those of then."""
+        bounds = ((name.epoch, self.bound_of(name)) for name in self.state_names)
+        return [(epoch, bound) for epoch, bound in bounds if bound is not None]
 
     def damaged_states(self, folder: Path) -> Iterator[str]:
         """What is wrong with archived states: each is read; and with what is noted of them."""

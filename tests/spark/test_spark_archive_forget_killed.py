@@ -171,7 +171,7 @@ def test_it_is_gone_on_with_wherever_it_was_killed(
             seen = [each for each in verified(archived, capsys) if not each.get("before")]
             behind = "which was erased, and there is no state from between"  # it is stored when that goes on
             others = [each for each in seen if not each["repeated"] and not each.get("erased")]
-            assert all(behind in each["why"] for each in others), (killed_at, others)
+            assert all(behind in each["why"] for each in others), f"{killed_at} {others}"
             plan = (archived.checkpoint / "clonos" / "archive" / "erasure.json").read_bytes()
             assert not any(each in plan for each in WANTED)
         assert run(archived, "--yes") == 0, (killed_at, made[-1:], capsys.readouterr())

@@ -35,7 +35,7 @@ MODULES = {
             yield row.k, ctx.state["total"]
     """,
 }
-MODULES_HINT = "as by running this where the modules of the query are"
+MODULES_HINT = "run this where the modules of the query are"
 KEY_HINT = f"Name the file with the key: {VARIABLE}=/path"
 
 

@@ -39,10 +39,10 @@ def run_to(place: Place, last: int, more: Mapping[int, str] = MappingProxyType({
     for epoch in range(last + 1):
         place.spark.conf.set("spark.clonos.archive.keep", "1 day")
         rows = place.causal("k string", partitions=1).groupBy("k")
-        place.start(rows.process(see, "k string, n long", name="see", parallelism=2))
         before = len(place.rows())
         keys = ("a", "b", "c", "d", *filter(None, [more.get(epoch)]))
-        place.write(({"k": key} for key in keys), partitions=1)
+        place.write(({"k": key} for key in keys), partitions=1)  # first, so that the first epoch has them
+        place.start(rows.process(see, "k string, n long", name="see", parallelism=2))
         place.await_rows(before + len(keys))
         place.await_commit()
         place.stop()

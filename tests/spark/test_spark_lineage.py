@@ -179,11 +179,11 @@ def test_what_is_lacking_is_said_and_no_row_left_out(
 ) -> None:
     place.spark.conf.set("spark.clonos.archive.keep", "1 day")
     mirrored = place.causal(SCHEMA).map(mirror, OUT, name="mirror")
-    place.start(
-        mirrored.groupBy("k").process(twice, OUT, name="twice", on_timer=soon, side_outputs={"odd": OUT})
-    )
+    stream = mirrored.groupBy("k").process(twice, OUT, name="twice", on_timer=soon, side_outputs={"odd": OUT})
     for at in range(3):
         place.write({"k": "a", "n": 3 * n + 1} for n in range(4 * at, 4 * at + 4))
+        if at == 0:  # so that the first epoch has rows
+            place.start(stream)
         place.until(lambda at=at: len(place.rows()) >= 4 * at + 4, "rows")  # type: ignore[misc]
         place.await_commit()
     place.stop()
