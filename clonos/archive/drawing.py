@@ -39,9 +39,8 @@ _COLOURS: Final = {
 class _Box:
     lines: list[tuple[str, str]]  # what sort of line, and text
     row: list[str]  # what it gives, on the arrow behind it
-    inputs: list[_Box] = field(
-        default_factory=list
-    )  # that stand beside it, as it is the first that is made of them
+    # That stand beside it, as it is the first that is made of them
+    inputs: list[_Box] = field(default_factory=list)
     others: list[_Box] = field(default_factory=list)  # of whose rows it is made, too
     more: set[str] = field(default_factory=set)  # rows that it gives, too, where they are drawn
     is_source: bool = False

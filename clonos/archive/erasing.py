@@ -60,9 +60,8 @@ class Erasure:
 
     epochs: frozenset[Epoch] = frozenset()  # of all instances
     instances: set[Origin] = field(default_factory=set)  # of the operator, which have had the key
-    with_key: dict[Origin, set[SnapshotName]] = field(
-        default_factory=dict
-    )  # states with something of the key, or with remains that may be
+    # States with something of the key, or with remains that may be
+    with_key: dict[Origin, set[SnapshotName]] = field(default_factory=dict)
     with_recorded: dict[Origin, set[SnapshotName]] = field(default_factory=dict)
     """States with what was recorded, or came, in an epoch of which it is not known that the key did not come in it."""
     unknown_states: dict[Origin, set[SnapshotName]] = field(default_factory=dict)

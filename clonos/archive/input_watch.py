@@ -29,9 +29,8 @@ class InputWatch:
         self._sets = sets
         self._operator = operator
         self._keys: dict[bytes, tuple[Any, ...]] = {}  # of the call
-        self._states: dict[
-            bytes, bytes | None
-        ] = {}  # by key, a digest of what it had when its last call ended
+        # By key, a digest of what it had when its last call ended
+        self._states: dict[bytes, bytes | None] = {}
 
     def records(self, call: TracedCall, keys: list[tuple[Any, ...]]) -> None:
         """A call is about to be given records with these keys."""

@@ -95,9 +95,8 @@ class Watcher(ABC):
         self.made: Callable[[], OutputNumber] = lambda: NO_OUTPUT  # rows so far, when a step begins
         self._next = NO_OUTPUT
         self._begun = 0  # calls of the step
-        self.cancelled: set[tuple[tuple[int, bytes, str], bool]] = (
-            set()
-        )  # timers, of those that are fired together
+        # Timers, of those that are fired together
+        self.cancelled: set[tuple[tuple[int, bytes, str], bool]] = set()
 
     def step_begins(self, step: Step) -> None:
         self._next = output_after(self.made(), 1)

@@ -43,9 +43,8 @@ class BatchMaker:
         return pa.RecordBatch.from_arrays(shown, schema=self.schema)
 
     def _array(self, field: pa.Field, values: Sequence[Any]) -> pa.Array:
-        if self._is_utc and is_zoned(
-            field.type
-        ):  # naive datetimes, all of them: no arithmetic value by value
+        # Naive datetimes, all of them: no arithmetic value by value
+        if self._is_utc and is_zoned(field.type):
             return pa.array(values, pa.timestamp("us")).view(field.type)
         return self._encoder.column(field, values)
 

@@ -85,9 +85,8 @@ class CallsUnderWay:
     def abandon(self) -> None:
         self._generation += 1
         if self._loop is not None:
-            asyncio.run_coroutine_threadsafe(
-                _cancel_all(), self._loop
-            )  # what still comes is of no generation
+            # What still comes is of no generation
+            asyncio.run_coroutine_threadsafe(_cancel_all(), self._loop)
 
     def run(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """One call, alone: returns what it comes to, or raises it."""

@@ -31,9 +31,8 @@ from clonos.operators.module_source import (
 
 _LIBRARY: Final = frozenset({"clonos", "clonos_standby", "pyspark", "py4j"})
 _INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
-_HELD: Final = (
-    "_fn _left _right _on_timer _migrate _processor _contents _add _finish _merge".split()
-)  # by parts of the library's operators, of the user
+# By parts of the library's operators, of the user
+_HELD: Final = "_fn _left _right _on_timer _migrate _processor _contents _add _finish _merge".split()
 _MOST: Final = 10_000
 """Values that are looked at: what is given may hold data."""
 _DEEPEST: Final = 100

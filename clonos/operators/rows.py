@@ -498,9 +498,8 @@ class RowEncoder:
                 f"{', '.join(self.schema.names)}"
             )
         if self._plain and 0 < len(rows) < _FEW_ROWS:
-            with suppress(
-                pa.ArrowException, TypeError, ValueError, OverflowError
-            ):  # column by column says which
+            # Column by column says which
+            with suppress(pa.ArrowException, TypeError, ValueError, OverflowError):
                 arrays: list[pa.Array] = pa.array(rows, self._struct).flatten()
                 if not any(arrays[i].null_count for i in self._required):
                     return arrays

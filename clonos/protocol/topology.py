@@ -104,9 +104,8 @@ class Node:
     migrates: frozenset[str] = frozenset()
     previous: frozenset[str] = frozenset()
     previous_migrates: frozenset[tuple[str, str]] = frozenset()
-    reads: Mapping[int, OutputName] = field(
-        default_factory=dict
-    )  # by upstream node; MAIN where nothing is said
+    # By upstream node; MAIN where nothing is said
+    reads: Mapping[int, OutputName] = field(default_factory=dict)
     side_outputs: Mapping[str, Columns] = field(default_factory=dict)
     right: SecondInput | None = None
     derived: Mapping[int, DerivedInput] = field(default_factory=dict)  # by upstream node, where there are any

@@ -95,9 +95,8 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
         self.timers = Timers()
         self.event_timers = Timers()
         self.depends: dict[Origin, LogOffset] = {}  # for the checkers alone
-        self.depends_directly: dict[
-            Origin, LogOffset
-        ] = {}  # by records of this incarnation, on their senders' logs
+        # By records of this incarnation, on their senders' logs
+        self.depends_directly: dict[Origin, LogOffset] = {}
         self.checkpoints: dict[Origin, int] = {}  # as `checks.dependency_vectors` has it
         self.consumed: dict[int, int] = {}
         self.disks_restored = world.disks_restored()

@@ -90,9 +90,8 @@ class Representative:
         self._rng = rng
         self._journal = DeltaJournal(cluster.sharing)
         self._origin = Origin.of(layer, 0)
-        self._last_heard = [
-            -1
-        ] * cluster.parallelism  # by upstream instance: the last bundle it sent us pieces of
+        # By upstream instance: the last bundle it sent us pieces of
+        self._last_heard = [-1] * cluster.parallelism
         self._blobs: dict[tuple[int, int], bytes] = {}
         self.sent_per_record = 0.0
         self.received_per_round = 0.0

@@ -364,9 +364,8 @@ class Task(Process):
         if link is not self._link:
             return
         if self._unread is not None and not link.was_cut:
-            self._unread.append(
-                rules.Lost(reason)
-            )  # the end of the stream is read behind what was sent before
+            # The end of the stream is read behind what was sent before
+            self._unread.append(rules.Lost(reason))
         else:
             self._happen(rules.Lost(reason))
 

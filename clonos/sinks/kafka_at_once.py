@@ -117,9 +117,8 @@ class AtOnce:
             standing = AppendOrder(held.mine.fence, self._number)
             self._number += 1
             offset = held.side.append(held.partition, message)
-            if (
-                offset != self._expected
-            ):  # another message came between, perhaps only a repetition of one of ours
+            # Another message came between, perhaps only a repetition of one of ours
+            if offset != self._expected:
                 held.side.follow(held.partition, self._expected, offset, standing)
                 check_appending(held.mine.fence, standing, origin=held.origin)
             self._expected = offset + 1

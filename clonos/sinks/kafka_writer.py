@@ -88,9 +88,8 @@ class KafkaWriter:
                 hint="Create it, with as many partitions as its readers want; a Kafka sink does not",
             )
         side.create()
-        partition = side.offer(taking).partitions[
-            taking.origin
-        ]  # again is the same, where the answer was lost
+        # Again is the same, where the answer was lost
+        partition = side.offer(taking).partitions[taking.origin]
         side.ensure_partition(partition)
         held = Held(
             self._cluster,

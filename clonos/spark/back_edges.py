@@ -16,9 +16,8 @@ def with_back_edges(sinks: Sequence[SinkPlan]) -> list[SinkPlan]:
         edges = [node.back_edge for node in nodes if isinstance(node, SourcePlan)]
         ends = [edge.end for edge in edges if edge is not None and edge.end is not None]
         new = [end for end in ends if not any(end is sink for sink in found)]
-        more = list(
-            {id(end): end for end in new}.values()
-        )  # several expressions may follow the begin of one loop
+        # Several expressions may follow the begin of one loop
+        more = list({id(end): end for end in new}.values())
         if not more:
             return found
         found += more

@@ -111,9 +111,8 @@ class Coordinator(QueryCoordinator):
         self._driver_pids = driver_pids
         self._faults = faults
         self._stopping = threading.Event()
-        self._forgetting = (
-            threading.Lock()
-        )  # held while a commit is recorded, and what it allows is forgotten
+        # Held while a commit is recorded, and what it allows is forgotten
+        self._forgetting = threading.Lock()
         self._seldom = Seldom()
         self._leadership = DriverLeadership(location, settings.data_dir)
         self.query = ""  # known when it has started

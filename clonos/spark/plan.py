@@ -190,9 +190,8 @@ class OperatorPlan:
     schema: Any  # StructType of the output
     binding: Binding
     event_time: EventTime | None
-    previous: Mapping[str, OperatorFactory] = field(
-        default_factory=dict
-    )  # by version, to repeat what they began
+    # By version, to repeat what they began
+    previous: Mapping[str, OperatorFactory] = field(default_factory=dict)
     side_outputs: Mapping[str, Any] = field(default_factory=dict)  # StructTypes
     right: RightPlan | None = None
     output_trails: int = (

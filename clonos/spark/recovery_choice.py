@@ -78,9 +78,8 @@ def check_recovery(
         )
     for number, each in nodes.items():
         if isinstance(each, OperatorPlan) and not recoveries.repeats(number):
-            standby = (
-                "none" if recovery.repeats or recoveries.some_repeat else settings.standby
-            )  # that of others
+            # That of others
+            standby = "none" if recovery.repeats or recoveries.some_repeat else settings.standby
             _check_operator(each, recovery, causal, standby=standby)
     if realtime and any(isinstance(sink.sink, BatchSink) for sink in holding):
         eager = "" if recovery.begins_epochs_again else ", or recovery='eager' to the operators before it"

@@ -113,9 +113,8 @@ class RecoveryTraces:
             stops = self._stopping.wait(LOOK_SECONDS)
             try:
                 self._look(self._status())
-            except (
-                Exception
-            ) as error:  # a server that is just being started again, or a bug of no consequence
+            # A server that is just being started again, or a bug of no consequence
+            except Exception as error:
                 LOG.debug(
                     "recoveries cannot be looked at now: %s", error, extra=about("traces", query=self._query)
                 )

@@ -52,9 +52,8 @@ _PROGRAMS: Final = "programs"
 _ERASURE: Final = "erasure.json"
 _TAG: Final = "archive"  # of what is written, but of a process that has an instance
 _TMP_NAME: Final = re.compile(r"(\d+)-(\d+)-([0-9a-f]+)-\d+")
-_FENCE: Final = re.compile(
-    r"[0-9a-f]{16}|[0-9a-f]{32}"
-)  # else it is a process's id, as earlier versions have it
+# Else it is a process's id, as earlier versions have it
+_FENCE: Final = re.compile(r"[0-9a-f]{16}|[0-9a-f]{32}")
 
 
 class Archive:

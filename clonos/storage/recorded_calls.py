@@ -60,9 +60,8 @@ class RecordedCall:
     clock: int | None  # None where the function has not read it
     instants: list[int]  # of the exact clock
     answers: list[RecordedAnswer]
-    timers: list[
-        tuple[bool, int, str, bool]
-    ]  # whether it is set, when it is due, name, whether of event time
+    # Whether it is set, when it is due, name, whether of event time
+    timers: list[tuple[bool, int, str, bool]]
     outputs: list[tuple[str, bytes]] = field(default_factory=list)  # rows in order, by output: Arrow streams
 
     def table(self) -> pa.Table:

@@ -29,9 +29,8 @@ _LOCK: Final = "in-use"
 _WORK: Final = "work"
 _VARIABLES: Final = ("TMPDIR", "TEMP", "TMP")  # as Python asks them
 
-_open: dict[
-    str, int
-] = {}  # the folders, and the process that works in each: a fork of it has no part in them
+# The folders, and the process that works in each: a fork of it has no part in them
+_open: dict[str, int] = {}
 
 
 @contextlib.contextmanager
@@ -47,9 +46,8 @@ def working_folder(what_for: str) -> Iterator[str]:
         with _usable():
             lock = os.open(os.path.join(new, _LOCK), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
             os.write(lock, b"clonos")  # a full disk takes names, and no content
-        with contextlib.suppress(
-            OSError
-        ):  # of a file system without locks: then it is not removed by another process
+        # Of a file system without locks: then it is not removed by another process
+        with contextlib.suppress(OSError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.mkdir(os.path.join(new, _WORK))
         os.rename(new, folder)

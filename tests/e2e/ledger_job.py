@@ -82,9 +82,8 @@ class Run:
     deadline: float = 240.0
     first: Callable[..., Any] = first
     second: Callable[..., Any] = second
-    upgrade: dict[str, Any] = field(
-        default_factory=dict
-    )  # version=, previous= and migrate= of the first operator
+    # Version=, previous= and migrate= of the first operator
+    upgrade: dict[str, Any] = field(default_factory=dict)
     settings: dict[str, str] = field(default_factory=dict)  # spark.clonos.*, without the prefix
     patience: float = 30.0
     on_poison: str = "fail"  # of the first operator

@@ -71,7 +71,6 @@ def test_exact_through(spark: Any, tmp_path: Path, mode: str, faults: tuple[Faul
     assert_exact(setup)
     if all(f.strike is REPLICA for f in faults):
         assert not query.restarts
-        killed = [
-            death for death in setup.deaths() if death["kind"] == "signal"
-        ]  # not who was slow to answer
+        # Not who was slow to answer
+        killed = [death for death in setup.deaths() if death["kind"] == "signal"]
         assert len(killed) == len(faults)

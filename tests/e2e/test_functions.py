@@ -83,9 +83,8 @@ def test_a_record_that_ends_every_process_is_named(
     setup = Run(tmp_path, mode=mode, first=kind(BAD), settings={"replica.attempts": "4"})
     error = end_of(spark, setup, PoisonRecord)
     assert "ended 2 processes in a row" in str(error)
-    assert (
-        len(setup.deaths()) <= 4 + 4
-    )  # Spark's own attempts of a task find the mark, and do not run the record
+    # Spark's own attempts of a task find the mark, and do not run the record
+    assert len(setup.deaths()) <= 4 + 4
     mend(spark, setup)
 
 

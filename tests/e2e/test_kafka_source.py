@@ -55,9 +55,8 @@ class GrowingWriter(TopicWriter):
         self._places, self._known, self._count = places, 0, 0
 
     def append(self, partition: int, content: bytes) -> None:
-        if (
-            len(self._places) != self._known
-        ):  # the client hears of partitions now and then, or when it is asked
+        # The client hears of partitions now and then, or when it is asked
+        if len(self._places) != self._known:
             self._known = len(self._places)
             self._producer.list_topics(timeout=60)
         topic, at = self._places[self._count % self._known]

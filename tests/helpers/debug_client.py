@@ -34,9 +34,8 @@ class DebugClient:
     def attach(self, *, just_my_code: bool) -> None:
         """Until the process goes on."""
         self.ask("initialize", adapterID="python", clientID="tests")
-        attached = self._send(
-            "attach", {"justMyCode": just_my_code}
-        )  # is answered when the configuration is done
+        # Is answered when the configuration is done
+        attached = self._send("attach", {"justMyCode": just_my_code})
         self.event("initialized")
         self.ask("configurationDone")
         self._until(lambda said: said.get("request_seq") == attached)

@@ -56,9 +56,8 @@ PART = len(chunk(7, 3))
 
 def test_segments_of_several_processes_are_one_episode() -> None:
     first = segment(1, 0, 0, PART, blocks=(b"a",))
-    again = segment(
-        2, 0, 0, PART, blocks=(b"a", b"b")
-    )  # the checkpoint of the first one did not become durable
+    # The checkpoint of the first one did not become durable
+    again = segment(2, 0, 0, PART, blocks=(b"a", b"b"))
     last = segment(2, 1, PART, len(LOG), blocks=(b"c",), ended=END)
     found = put_together([last, first, again])
     assert isinstance(found, Episode)
@@ -207,9 +206,8 @@ def snapshot(epoch: int, log_end: int) -> InstanceSnapshot:
 def test_a_checkpoint_cuts_what_has_come_since_the_one_before() -> None:
     cutter = SegmentCutter(ORIGIN, "p", Spool())
     cutter.restored(BEGIN, Epoch(3))
-    cutter.record(
-        BEGIN, LOG
-    )  # known of an earlier life: it is repeated up to the first checkpoint, and beyond
+    # Known of an earlier life: it is repeated up to the first checkpoint, and beyond
+    cutter.record(BEGIN, LOG)
     for block in (b"a", b"b"):
         cutter.take(Epoch(4), block)
     first = cutter.cut(request(4), snapshot(4, BEGIN + PART), written_at=1, is_end=False)

@@ -143,9 +143,8 @@ def test_a_commit_that_is_lost_behind_the_newest_record_is_written() -> None:
     both = reconcile(found(3, 4, 4, passed=5))
     assert (both.committed, both.completes, both.repair) == (5, 5, record(4))
     assert reconcile(found(4, 4, 4)).completes is None
-    assert (
-        reconcile(found(3, None, None, passed=4)).completes is None
-    )  # no record says what the file was like
+    # No record says what the file was like
+    assert reconcile(found(3, None, None, passed=4)).completes is None
 
 
 def test_offsets_that_are_lost_with_the_commit_are_written_again_too() -> None:
@@ -241,9 +240,8 @@ def test_a_sink_that_lost_output_of_a_commit_without_a_record_is_refused() -> No
     lost = has_all | {Origin(3, 1): {ONE.channel: 8}}
     with pytest.raises(CheckpointMismatch, match=r"instance 1 .* up to number 9 when epoch 5 .* up to 8"):
         check_last_output(found(5, 4, 4, cursors=lost), before, chain, 5, finals)
-    check_last_output(
-        found(5, 4, 4, cursors=lost), record(4, 9), chain, 5, finals
-    )  # the record says what it knows of
+    # The record says what it knows of
+    check_last_output(found(5, 4, 4, cursors=lost), record(4, 9), chain, 5, finals)
     check_last_output(found(5, 4, None, cursors={}), before, chain, 5, finals)  # another place
 
 

@@ -209,12 +209,10 @@ def test_a_store_of_another_history_than_the_snapshot_ends_the_query_or_only_the
     check_same_history(taken, [(90, b"before....history and more")], resumes=False, where=HERE)
     check_same_history(taken, [(100, b"his"), (103, b"tory")], resumes=False, where=HERE)
     check_same_history(taken, [], resumes=False, where=HERE)
-    check_same_history(
-        taken, [(100, b"anoth")], resumes=False, where=HERE
-    )  # it does not reach as far as the snapshot
-    check_same_history(
-        replace(taken, log_digest=0), [(100, b"another")], resumes=False, where=HERE
-    )  # of an older version
+    # It does not reach as far as the snapshot
+    check_same_history(taken, [(100, b"anoth")], resumes=False, where=HERE)
+    # Of an older version
+    check_same_history(replace(taken, log_digest=0), [(100, b"another")], resumes=False, where=HERE)
     with pytest.raises(ResumeFailed, match="another history of the epoch"):
         check_same_history(taken, [(90, b"before....another")], resumes=True, where=HERE)
     with pytest.raises(LogConflict, match="another history of epoch 5") as raised:

@@ -77,9 +77,8 @@ def test_what_has_acted_is_repeated() -> None:
 def test_what_it_wrote_live_is_repeated() -> None:
     assert needed(store(4, Writer(OLD, 0))) == 4 * ONE
     assert needed(store(4, Writer(OLD, 2 * ONE))) == 4 * ONE
-    assert (
-        needed(store(4, Writer(OLD, 0, copy=True), Writer(OLD, 2 * ONE))) == 4 * ONE
-    )  # it has repeated the copy
+    # It has repeated the copy
+    assert needed(store(4, Writer(OLD, 0, copy=True), Writer(OLD, 2 * ONE))) == 4 * ONE
 
 
 @pytest.mark.parametrize(

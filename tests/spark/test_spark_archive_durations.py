@@ -65,9 +65,8 @@ def test_it_is_explained_how_long_each_took(
         assert cli.main(["explain", str(place.checkpoint), row["clonos_id"], "--json"]) == 0
         said = json.loads(capsys.readouterr().out)
         timed = [one for one in said["asked"] if "took_us" in one]
-        records = (
-            1 if function is waits else len(said["inputs"])
-        )  # of the call, whose answers come as they come
+        # Of the call, whose answers come as they come
+        records = 1 if function is waits else len(said["inputs"])
         assert [one["kind"] for one in timed] == kinds * records
         assert all(one["took_us"] >= AT_LEAST_S * 1e6 for one in timed), timed
         who = {process["did"]: f" of {process['pid']}" for process in said["processes"]}

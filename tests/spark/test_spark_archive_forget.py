@@ -131,9 +131,8 @@ def test_nothing_of_a_key_is_left_and_all_else_is(
         else:
             assert after[row] == before[row]
     all_verified = said(capsys, "archive", "verify", str(place.checkpoint))
-    verified = [
-        one for one in all_verified if not one.get("open")
-    ]  # one may not have ended when it was stopped
+    # One may not have ended when it was stopped
+    verified = [one for one in all_verified if not one.get("open")]
     assert all(one["repeated"] or one.get("erased") for one in verified), all_verified
     listed = {one["epoch"] for one in verified if not one["repeated"]}
     assert listed == of_eve, "each that was erased, and no other"

@@ -109,9 +109,8 @@ def test_answers_of_an_epoch_that_retention_has_dropped(
     in_states = [each for each in places_of(place.checkpoint, ANSWER.encode()) if "state" in each]
     assert in_states == [], "they are with the epoch alone"
     run(place, *OTHERS, fill=10_000)
-    for _ in range(
-        20
-    ):  # what may go is looked at when a state is stored, unless the process is stopped before
+    # What may go is looked at when a state is stored, unless the process is stopped before
+    for _ in range(20):
         if not any(epoch in instance.epochs for instance in archived(place)):
             break
         run(place, *OTHERS)

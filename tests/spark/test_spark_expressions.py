@@ -305,9 +305,8 @@ def test_event_time_follows_its_column(streams: dict[str, Any]) -> None:
             timed.where("at > '2020-01-01'")
         before = stream.where("at > '2020-01-01'").withWatermark("at", "1 minute")
         assert before.event_time == timed.event_time == before.where("id > 1").select("at").event_time
-        kept = timed.filter(
-            lambda row: True, name="all", pure=True
-        )  # has its watermark from the operator before
+        # Has its watermark from the operator before
+        kept = timed.filter(lambda row: True, name="all", pure=True)
         assert kept.drop("at").event_time is None and kept.where("at is not null").event_time is not None
 
 

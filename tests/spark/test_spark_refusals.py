@@ -454,17 +454,15 @@ def test_configure_appends_and_never_overwrites(spark: Any, monkeypatch: pytest.
     try:
         builder._options = {}
         clonos.configure(builder)
-        assert (
-            builder._options["spark.jars"].count(str(clonos.jar_path())) == 1
-        )  # as a URI, from this JVM's start
+        # As a URI, from this JVM's start
+        assert builder._options["spark.jars"].count(str(clonos.jar_path())) == 1
         assert builder._options["spark.plugins"] == f"submitted.Plugin,{sessions.PLUGIN}"
     finally:
         spark._jvm.java.lang.System.clearProperty("spark.plugins")
     monkeypatch.setattr(sessions, "_has_class", lambda jvm, name: False)
     builder._options = {}
-    clonos.configure(
-        builder
-    )  # this JVM is there already: what it cannot load would keep a session from starting
+    # This JVM is there already: what it cannot load would keep a session from starting
+    clonos.configure(builder)
     assert "spark.plugins" not in builder._options
 
 

@@ -70,9 +70,8 @@ def test_a_column_of_another_stream_is_refused_as_by_spark(place: Place, streams
     ):
         with pytest.raises(AnalysisException):
             wrong()
-    assert (
-        united.where(main.id > 1).columns == main.columns
-    )  # a union has the first one's columns, as in Spark
+    # A union has the first one's columns, as in Spark
+    assert united.where(main.id > 1).columns == main.columns
     timed = main.withWatermark("at", "1 minute")
     assert timed.where((main.id > 1) & (timed.id > 1)).event_time == timed.event_time
     kept = main.filter(lambda row, ctx: True, name="kept")

@@ -215,9 +215,8 @@ def test_an_event_time_timer_follows_the_watermark(place: Place, mode: str) -> N
     place.write([at(0)], partitions=2)
     place.await_rows(1)
     place.write([at(20), at(18)], partitions=2)
-    rows = place.await_rows(
-        4
-    )  # one partition has come to 20, the other one to 18: the timer due at 5 has passed
+    # One partition has come to 20, the other one to 18: the timer due at 5 has passed
+    rows = place.await_rows(4)
     assert {row["what"] for row in rows} == {"row 00", "row 20", "row 18", "due 00"}
     place.write([at(40)], partitions=2)  # the other partition is idle
     assert [row["what"] for row in place.await_rows(7)[4:]] == ["row 40", "due 18", "due 20"]

@@ -130,9 +130,8 @@ def test_a_stopped_server_is_killed_with_its_replicas_and_replaced(
             conduit.ask("pid")
             watched = watch_all(server.status())
             os.kill(stopped, signal.SIGSTOP)
-            server.set_generation(
-                2
-            )  # waits for the next one, which may answer before it has said that it is ready
+            # Waits for the next one, which may answer before it has said that it is ready
+            server.set_generation(2)
             until(lambda: server.restarts == 1)
             assert server.pid != stopped
             assert all(process.gone() for process in watched)

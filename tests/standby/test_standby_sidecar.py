@@ -41,9 +41,8 @@ def test_one_that_does_not_tell_its_address_is_replaced(
         ready.append(address)
         loop.stop()
 
-    def died() -> (
-        None
-    ):  # before it was late, because the machine is slow, or after: then the next one is in time
+    # Before it was late, because the machine is slow, or after: then the next one is in time
+    def died() -> None:
         longer = 600.0 if begun.exists() else 2 * sidecar.START_SECONDS
         monkeypatch.setattr(sidecar, "START_SECONDS", longer)
         beside.check()

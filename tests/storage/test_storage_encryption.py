@@ -234,9 +234,8 @@ def test_an_archive_that_is_encrypted_stays_so(tmp_path: Path) -> None:
     Archive(checkpoint).begin_writing()
     Archive(checkpoint).check_keys()
     Archive(checkpoint, keys=ArchiveKeys((KEY,))).begin_writing()
-    Archive(
-        checkpoint, keys=ArchiveKeys((OTHER,))
-    ).begin_writing()  # what is from before cannot be read, and goes
+    # What is from before cannot be read, and goes
+    Archive(checkpoint, keys=ArchiveKeys((OTHER,))).begin_writing()
     Archive(checkpoint, keys=ArchiveKeys((OTHER, KEY))).check_keys()
     Archive(checkpoint, keys=ArchiveKeys((KEY,))).check_keys()
     with pytest.raises(ConfigurationError, match=r"Set spark\.clonos\.archive\.keyFile"):

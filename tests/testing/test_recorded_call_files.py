@@ -25,7 +25,7 @@ CONFTEST = 'pytest_plugins = ["clonos.testing.pytest_plugin"]\n'
 
 def tried(folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder)],
+        [sys.executable, "-m", "pytest", "-q", "-rN", "-p", "no:cacheprovider", str(folder)],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,

@@ -88,9 +88,8 @@ def test_recovery_is_that_of_the_steady_input() -> None:
     from peers_kit.figures import figures
 
     sent = [100.0 + number / 10 for number in range(300)]
-    held = [
-        max(moment + 0.1, 113.0) if moment >= 110 else moment + 0.1 for moment in sent
-    ]  # for three seconds
+    # For three seconds
+    held = [max(moment + 0.1, 113.0) if moment >= 110 else moment + 0.1 for moment in sent]
     rows = ledger_rows(list(range(303)))
     found = figures(rows, [5.0, 11.0, 12.0, *held], course(sent=sent, begin=100.0, end=130.0, strike=110.05))
     assert found.kept_pace

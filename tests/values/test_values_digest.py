@@ -74,9 +74,8 @@ def test_digests_are_equal_where_the_same_is_sent_and_differ_elsewhere(
     rows, others = rows * times, others * times
     read = received(rows) if rows else []
     assert digest(read) == digest(rows)
-    same = repr(read) == repr(
-        received(others) if others else []
-    )  # of lists, rows and scalars, with -0.0 and NaN
+    # Of lists, rows and scalars, with -0.0 and NaN
+    same = repr(read) == repr(received(others) if others else [])
     assert (digest(others) == digest(rows)) is same
 
 

@@ -13,9 +13,8 @@ def advised(error: DivergenceError, made_of: Any, *, intercept: bool) -> Diverge
     operator, or what makes it."""
     try:
         covered, others = mentioned(made_of)
-    except (
-        Exception
-    ):  # objects of the user may do anything when they are looked at: the error itself must be told
+    # Objects of the user may do anything when they are looked at: the error itself must be told
+    except Exception:
         return error
     said = []
     if covered and not intercept:

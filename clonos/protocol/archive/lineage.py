@@ -30,9 +30,8 @@ class Derivation:
     first: OutputNumber
     count: int
     inputs: tuple[RecordId, ...]
-    given_as: tuple[
-        int, ...
-    ] = ()  # of each row, which one it is another form of (`given_as`); () where each is itself
+    # Of each row, which one it is another form of (`given_as`); () where each is itself
+    given_as: tuple[int, ...] = ()
     kept: tuple[Kept, ...] = ()  # records that came before, of what state had kept of them
     kept_before: Epoch | None = None  # what was kept before this epoch is part of it, and not known
 
@@ -128,9 +127,8 @@ def forward(
                     followed[origin.node].update(each.other_forms(record))
                 else:
                     yield each
-    for reader in sorted(
-        program.nodes, key=lambda node: node.number
-    ):  # each has a greater number than what it reads
+    # Each has a greater number than what it reads
+    for reader in sorted(program.nodes, key=lambda node: node.number):
         if reader.kind is not NodeKind.OPERATOR:
             continue
         sent = [followed[node] for node in reader.upstream if not ends_at(NodeId(node))]

@@ -38,9 +38,8 @@ class RestartPoint:
     received: Mapping[Process, Position] = field(default_factory=dict)  # by sender: what is in its state
     sent: Mapping[Process, Position] = field(default_factory=dict)  # by receiver: what it does not send anew
     unkept: Mapping[Process, Position] = field(default_factory=dict)  # of that, what cannot be sent again
-    unrepeatable: Mapping[Process, Position] = field(
-        default_factory=dict
-    )  # of `received`, what must have been sent
+    # Of `received`, what must have been sent
+    unrepeatable: Mapping[Process, Position] = field(default_factory=dict)
 
 
 def newest_consistent_line(points: Mapping[Process, Sequence[RestartPoint]]) -> dict[Process, int]:

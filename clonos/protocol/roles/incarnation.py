@@ -571,9 +571,8 @@ class Incarnation(Generic[S]):
         """Of an instance that repeats nothing its newest checkpoint has all that others depend on."""
         if self._repeats:
             return retrieval.put_together(answers, where=self.where)
-        whole = replace(
-            retrieval, whole=True
-        )  # what is damaged elsewhere has no part of this log that counts
+        # What is damaged elsewhere has no part of this log that counts
+        whole = replace(retrieval, whole=True)
         try:
             recovered = whole.put_together(answers, where=self.where)
         except GapError as error:
@@ -605,9 +604,8 @@ class Incarnation(Generic[S]):
             needed=needed,
             all_begin=request.realtime,
         )
-        if (
-            request.standby or self._damage_accepted
-        ):  # what a standby takes for complete its primary has shown
+        # What a standby takes for complete its primary has shown
+        if request.standby or self._damage_accepted:
             retrieval = replace(retrieval, whole=True)
         if retrieval.too_early and not request.fresh:
             self._ports.log_too_short()

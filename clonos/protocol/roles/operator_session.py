@@ -132,9 +132,8 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         self._begun: _Begun[PendingT] | None = None  # a checkpoint that its channels' states still lack
         self.forced_checkpoints = 0  # by rows that came
         self._has_moved = False  # since the last snapshot
-        self._unsent: list[
-            tuple[OutputNumber, FrameT]
-        ] = []  # what waits for a snapshot, or for the commit of the epoch before
+        # What waits for a snapshot, or for the commit of the epoch before
+        self._unsent: list[tuple[OutputNumber, FrameT]] = []
         self._frames_sent = 0  # before these
         self._frames_stored = 0  # of all, those that do not wait for a snapshot any more
         self._sent_output = NO_OUTPUT  # the number of the last row that has left, in this task attempt
@@ -254,9 +253,8 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
     def stand_by(self, request: AttachRequest) -> Steps:
         """Restore, and follow the replica from there."""
         self._acked_input = 0
-        self.quarantine.begin(
-            request
-        )  # for later replicas of the instance: a standby repeats what others have run
+        # For later replicas of the instance: a standby repeats what others have run
+        self.quarantine.begin(request)
         yield from self.incarnation.stand_by(request)
         self._begin_input()
         opened = self.live.open_epoch(

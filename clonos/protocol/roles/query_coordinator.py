@@ -63,9 +63,8 @@ class QueryCoordinator(ABC):
         self._first: Epoch | None = None  # that this driver has run
         self._line: RecoveryLine | None = None  # of the start that is running
         self.begins_at = Positions()  # the start that is running
-        self._shown: dict[
-            Origin, Epoch
-        ] = {}  # by sink's instance that holds rows, up to which epoch all is visible
+        # By sink's instance that holds rows, up to which epoch all is visible
+        self._shown: dict[Origin, Epoch] = {}
         self._tried: Counter[tuple[Origin, Epoch]] = Counter()  # to show it here
         self._begun: tuple[Epoch, Mapping[Origin, Point]] | None = None  # an epoch, and where instances did
 

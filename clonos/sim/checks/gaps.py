@@ -65,9 +65,8 @@ class Gaps:
         snapshot_is_gone = self._truncation.have_gone(origin)
         start = LOG_BEGIN if snapshot_is_gone else self._truncation.points().get(origin, LOG_BEGIN)
         needed = max([known.end, *(held.reach.get(origin, LOG_BEGIN) for held in holders)])
-        if start <= needed and known.covers(
-            start, needed
-        ):  # else its snapshot is gone, and what that stood for
+        # Else its snapshot is gone, and what that stood for
+        if start <= needed and known.covers(start, needed):
             raise Violation(
                 "gaps",
                 f"{replica.name} stops with {error}, but everything from {start} to {needed} can be read",

@@ -31,9 +31,8 @@ class Outputs:
         self._topology = topology
         self._visible: dict[tuple[NodeId, str], str] = {}
         self._passed: dict[tuple[Origin, int, NodeId], int] = {}  # by attempt and reader
-        self._nowhere: dict[
-            tuple[Origin, int], set[int]
-        ] = {}  # by instance and reader, rows of other outputs
+        # By instance and reader, rows of other outputs
+        self._nowhere: dict[tuple[Origin, int], set[int]] = {}
 
     def emits(
         self,

@@ -143,9 +143,8 @@ class Side:
     def cancel(self) -> None:
         """An error in every job that the Spark query has now; between two jobs there is none."""
         for query in self._spark.streams.active:
-            if (
-                query.id == self.query.id
-            ):  # Spark's own, whose jobs go by its run; a causal query keeps one over restarts
+            # Spark's own, whose jobs go by its run; a causal query keeps one over restarts
+            if query.id == self.query.id:
                 self._spark.sparkContext.cancelJobGroup(query.runId)
 
     @property

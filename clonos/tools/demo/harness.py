@@ -208,9 +208,8 @@ class SystemRun:
         if strike is None or strike.kind != "worker":
             return
         able = sorted((w for w in workers if w["role"] == strike.role), key=lambda w: int(w["instance"]))
-        if (
-            self.system == "native"
-        ):  # a worker that idles in the pool is no worthy target: the last active one
+        # A worker that idles in the pool is no worthy target: the last active one
+        if self.system == "native":
             able = [w for w in workers if w["role"] == strike.role][:1]
         if not able:
             return

@@ -213,9 +213,8 @@ class ReplicaServer:
             try:
                 self.restart_if_dead()
                 failures = 0
-            except (
-                Exception
-            ) as error:  # whatever it is, without a server there is nothing to lose by trying on
+            # Whatever it is, without a server there is nothing to lose by trying on
+            except Exception as error:
                 failures += 1
                 with contextlib.suppress(OSError), self._stderr_path().open("a") as file:
                     file.write(f"the replica server could not be started again: {error}\n")

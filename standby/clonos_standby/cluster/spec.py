@@ -77,9 +77,8 @@ class NodeSpec:
     right: RightInput | None = None
     output: pa.Schema | None = None
     side_outputs: Mapping[OutputName, pa.Schema] = field(default_factory=dict)
-    derived: Mapping[OutputName, pa.Schema] = field(
-        default_factory=dict
-    )  # outputs that expressions make of the others, as `operator` gives them
+    # Outputs that expressions make of the others, as `operator` gives them
+    derived: Mapping[OutputName, pa.Schema] = field(default_factory=dict)
     routes: tuple[Route, ...] = ()  # by reader, in the order of their numbers
     depth: int = FULL
     recording: bool = True
@@ -87,9 +86,8 @@ class NodeSpec:
     event_time: EventColumn | None = None
     event_inputs: tuple[EventInput, ...] = ()  # the nodes that say how far event time has come
     version: str = "1"
-    previous: Mapping[str, Callable[[], Any]] = field(
-        default_factory=dict
-    )  # by version, to repeat what they began
+    # By version, to repeat what they began
+    previous: Mapping[str, Callable[[], Any]] = field(default_factory=dict)
     schedule: Schedule | None = None  # which version runs which epoch; None: this one all
     dead_letters: bool = False  # a record that kills every process is passed over and kept
     # sinks

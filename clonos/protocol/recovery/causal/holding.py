@@ -78,9 +78,8 @@ class HeldLog:
 
     pieces: list[Segment] = field(default_factory=list)
     required: LogOffset = LOG_BEGIN
-    marks: dict[int, HistoryMark] = field(
-        default_factory=dict
-    )  # by the offset where an epoch began, the last
+    # By the offset where an epoch began, the last
+    marks: dict[int, HistoryMark] = field(default_factory=dict)
 
     def take_mark(self, mark: HistoryMark) -> None:
         known = self.marks.get(mark.begins)

@@ -32,9 +32,8 @@ class StepReplayer(StepRecorder):
         super().__init__(ports)
         self._step = step
         self._where = where
-        self._held: list[
-            CallNumber
-        ] = []  # calls begun that are carried out only if their answers are not recorded
+        # Calls begun that are carried out only if their answers are not recorded
+        self._held: list[CallNumber] = []
 
     def _read_clock(self) -> int:
         if self._step.clocks:
