@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import FunctionType, MethodType, ModuleType
 from typing import Any, Final
 
+from clonos.operators.closure import contents_of
 from clonos.operators.module_source import (
     Chain,
     Imported,
@@ -140,7 +141,7 @@ class _Walk:
         """That was pickled by its value, with the globals that it names."""
         if _top(function.__module__) not in _LIBRARY:
             self._say(str(function.__module__), code_said(function.__code__))
-        cells = dict(zip(function.__code__.co_freevars, _contents(function), strict=True))
+        cells = dict(zip(function.__code__.co_freevars, contents_of(function), strict=True))
         self._values += [*cells.values(), *(function.__defaults__ or ())]
         self._values += (function.__kwdefaults__ or {}).values()
         self._values += [each for each in (_wrapped(function),) if each is not None]
@@ -290,7 +291,7 @@ def _unwrapped(value: Any) -> list[Any]:
         else:
             left += [one for one in (_wrapped(each),) if one is not None]
         if isinstance(each, FunctionType):
-            left += [one for one in _contents(each) if isinstance(one, FunctionType)]
+            left += [one for one in contents_of(each) if isinstance(one, FunctionType)]
             found.append(each)
     return found
 
@@ -318,14 +319,4 @@ def _methods(kind: type) -> list[FunctionType]:
         inner = getattr(value, "__func__", value.fget if isinstance(value, property) else value)
         if isinstance(inner, FunctionType) and inner.__code__.co_filename != "<string>":
             found.append(inner)
-    return found
-
-
-def _contents(function: FunctionType) -> list[Any]:
-    found = []
-    for cell in function.__closure__ or ():
-        try:
-            found.append(cell.cell_contents)
-        except ValueError:  # of a variable that has not been set yet
-            found.append(None)
     return found

@@ -1,7 +1,8 @@
 """Folders in which a process works on a copy, in the clear, of what is archived or logged; among temporary files:
 
-    clonos-work-<what for>-<random>/in-use      locked as long as the process works in the folder
-    clonos-work-<what for>-<random>/work/       the folder that is given
+    clonos-work-<what for>-<random>
+        in-use      a file, locked as long as the process works in the folder
+        work        the folder that is given
 
 They are where TMPDIR (or TEMP, or TMP) says, which may be an encrypted disk. Where that cannot be used, Python would
 take the next directory without a word: here it is an error.

@@ -14,6 +14,7 @@ from functools import partial
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, Final
 
+from clonos.operators.closure import contents_of
 from clonos.operators.intercept import clock
 from clonos.operators.intercept.install import tables
 
@@ -88,7 +89,7 @@ class _Walk:
             yield self._known[id(each)]
         elif isinstance(each, FunctionType):
             self._left += [*(each.__defaults__ or ()), *(each.__kwdefaults__ or {}).values()]
-            self._left += _contents(each)
+            self._left += contents_of(each)
             if _is_users(each):
                 yield from self._in_code(each.__code__, each)
         elif isinstance(each, MethodType):
@@ -106,7 +107,7 @@ class _Walk:
             self._left += [type(each), *getattr(each, "__dict__", {}).values()]
 
     def _in_code(self, code: CodeType, function: FunctionType) -> Iterator[str]:
-        cells = dict(zip(function.__code__.co_freevars, _contents(function), strict=False))
+        cells = dict(zip(function.__code__.co_freevars, contents_of(function), strict=False))
         scope = {**vars(sys.modules["builtins"]), **function.__globals__, **cells}
         at: Any = None  # what stands on the way of dots that is being followed
         imported: Any = None
@@ -139,16 +140,6 @@ def _of_date(kind: type[date], name: str) -> Iterator[str]:
         if method == name and issubclass(kind, owner):
             yield f"{owner.__module__}.{owner.__name__}.{name}"
             return
-
-
-def _contents(function: FunctionType) -> list[Any]:
-    found = []
-    for cell in function.__closure__ or ():
-        try:
-            found.append(cell.cell_contents)
-        except ValueError:  # of a variable that has not been set yet
-            found.append(None)
-    return found
 
 
 def _is_users(each: FunctionType | type) -> bool:
